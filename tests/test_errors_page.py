@@ -36,9 +36,7 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/walk/kind_customs.c", "flatten_with_keys", "a mistake in a registered function"),
     ("csrc/walk/flatten.c", "a choice of leaves", "the core's use by filterjit's own code"),
     ("csrc/walk/flatten.c", "an argument changed", "a tree that changes while it is flattened"),
-    ("_aot/_encode.py", "", "parts of `a file cannot hold these parts` and of `cannot be loaded`"),
     ("_aot/_file.py", "", "other damages of a file"),
-    ("_aot/_describe.py", "", "parts of `cannot be loaded`"),
     ("_aot/_save.py", "which has no values", "a function made of specs"),
     ("_aot/_save.py", "JAX cannot serialize its", "a version of JAX without the names it needs"),
     ("_aot/_save.py", "of other leaves", "a class whose functions are not as JAX asks"),
@@ -49,6 +47,8 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_aot/_program.py", "", "parts of `cannot be saved`, and of damaged files"),
     ("_compat/_direct_compat.py", "", "the core takes it: such a call is not direct"),
     ("_compat/_nnx_compat.py", "", "Flax's own message"),
+    ("_trees/_codes.py", "", "parts of `a file cannot hold these parts` and of `cannot be loaded`"),
+    ("_trees/_digests.py", "", "parts of `cannot be loaded`"),
     ("_shardings/_rules.py", "the tree changed", "a tree that a rule changes"),
 ]
 

@@ -3,7 +3,7 @@
  * Static values are leaves that aren't arrays, the values of static fields, and aux data.  1,
  * True and 1.0 are three different values, and so are 0.0 and -0.0.  A NaN equals a NaN with
  * the same bits.  One rule holds for all static values, inside containers and keys too.
- * python/filterjit/_trees/_static_keys.py has the table of types.
+ * python/filterjit/_trees/_values.py has the table of types.
  *
  * - Elements of tuples, lists, sets and frozensets and items of dicts compare by this rule.
  * - Types without their own __eq__ compare by identity.

@@ -82,7 +82,7 @@ def _unpacked(blob: bytes) -> int:
 def write(path: Path, header: Any, blobs: Sequence[bytes]) -> None:
     """With correct checksums; `header` is any JSON value, or bytes."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    start = b"\x89FJIT\r\n\x1a" + struct.pack("<HQ", 8, len(text))
+    start = b"\x89FJIT\r\n\x1a" + struct.pack("<HQ", 9, len(text))
     digest = hashlib.sha256(start + text).digest()
     path.write_bytes(start + digest + text + b"".join(blobs))
 

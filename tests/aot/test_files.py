@@ -32,10 +32,9 @@ from hypothesis import strategies as st
 
 import filterjit
 from filterjit import _core, filter_jit
-from filterjit._aot import _encode
 from filterjit._aot._file import info_of
 from filterjit._base._files import replacing
-from filterjit._trees import _registry
+from filterjit._trees import _codes, _registry
 from support.nodes import Bag, Point
 from support.statics import Colour
 
@@ -368,7 +367,7 @@ def test_references(nothing_happens: Callable[[], None], lazy: None) -> None:
     ]
     for place, tree in itertools.product(REFERENCES, trees):
         try:
-            found = _encode.decode_tree([[place], tree])
+            found = _codes.decode_tree([[place], tree])
             _core.flatten(_registry.registry, found)
         except Exception:
             pass
@@ -381,7 +380,7 @@ def test_malformed_codes() -> None:
         *([["dict", 1], "a"], [["dict", 2], ["list", 0], 1], [["array", 1], 1], [1, 2], [1.0], []),
     ):
         with pytest.raises((ValueError, TypeError)):
-            _encode.decode_tree([[], codes])
+            _codes.decode_tree([[], codes])
 
 
 class Watched:
@@ -399,7 +398,7 @@ class Watched:
 def test_names_that_are_no_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     Watched.__module__ = "aot_zoo"
     monkeypatch.setattr(aot_zoo, "Watched", Watched, raising=False)
-    coder = _encode.Coder(names=[["aot_zoo", "Watched"]])
+    coder = _codes.Coder(names=[["aot_zoo", "Watched"]])
     # A field, set without calling the constructor or __setattr__.
     assert coder.decode([["instance", 3], ["object", 0], "names", None]).names is None
     for name in ("__class__", "__dict__", "__weakref__", "other", 3):

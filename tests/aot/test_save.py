@@ -26,8 +26,8 @@ from jax.experimental import io_callback
 import filterjit
 from filterjit import MismatchError, _core, filter_jit
 from filterjit import __main__ as command_line
-from filterjit._aot import _encode
 from filterjit._aot._file import info_of
+from filterjit._trees import _codes
 from filterjit._trees._registry import registry
 from support.nodes import Custom
 from support.settings import OTHERS
@@ -46,11 +46,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def encoded(tree: Any) -> Any:
-    return _encode.encode_structure(registry, _core.flatten(registry, tree)[1], "it")
+    return _codes.encode_structure(registry, _core.flatten(registry, tree)[1], "it")
 
 
 def decoded(tree: Any) -> Any:
-    found = _encode.decode_tree(json.loads(json.dumps(encoded(tree))))
+    found = _codes.decode_tree(json.loads(json.dumps(encoded(tree))))
     leaves, structure = _core.flatten(registry, found)
     return structure.unflatten([X] * len(leaves))
 
@@ -65,9 +65,9 @@ def test_values() -> None:
 def test_sets_have_one_order() -> None:
     """In all processes."""
     for cls in (set, frozenset):
-        assert _encode.Coder().encode(cls((3, 1, 2)))[1:] == [1, 2, 3]
+        assert _codes.Coder().encode(cls((3, 1, 2)))[1:] == [1, 2, 3]
         with pytest.raises(ValueError, match="whose order differs between processes"):
-            _encode.Coder().encode(cls("yzx"))
+            _codes.Coder().encode(cls("yzx"))
 
 
 def test_names_that_lie(monkeypatch: pytest.MonkeyPatch) -> None:

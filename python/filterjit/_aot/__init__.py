@@ -10,7 +10,7 @@ programs exist: one for `Compiled`, and in `Loaded` one for each signature of a 
 ordinary hits. If a call would need a new program, the hooks raise an error with the differences,
 found by `_observe`.
 
-**A file** (`_file`, `_save`, `_load`) holds structures and static values as JSON (`_encode`), and
+**A file** (`_file`, `_save`, `_load`) holds structures and static values as JSON (`_codes`), and
 the programs (`_program`) and arrays as bytes. It contains no pickle, because reading a pickle runs
 code. JAX's ``serialize_executable`` writes a pickle; `_program` instead stores the fields of JAX's
 dataclass. If a version of JAX has different fields, only portable files can be saved. Loading

@@ -23,9 +23,9 @@ from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._placement import compare_sharding
 from .._observe._wording import NOT_GIVEN, count, list_first
+from .._trees._codes import Unsupported, setting
 from .._trees._registry import is_traced, leaves_of
 from . import _program
-from ._encode import Unsupported, setting
 from ._prepared import is_spec
 
 _REMEDY = "Compile it for these arguments too, or call the function itself."

@@ -6,7 +6,7 @@ A file is a head of fixed size, a JSON header, and binary blobs:
     2 bytes   the version of this format, little-endian
     8 bytes   the length of the header, little-endian
     32 bytes  SHA-256 of the header and the 18 bytes above
-    header    ``info`` about the file, structures and static values (`_encode`), the lengths,
+    header    ``info`` about the file, structures and static values (`_codes`), the lengths,
               SHA-256 and unpacked lengths of the blobs
     blobs     packed by zlib: for each signature, the program, and its large constants, if JAX
               stores these outside the executable; then the arrays in the function itself
@@ -27,10 +27,10 @@ from typing import Any, BinaryIO
 
 from .. import __version__
 from .._observe._wording import count
-from ._encode import Json
+from .._trees._codes import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 8
+_FORMAT = 9
 _MOST_SMALLER = 1100  # times: zlib packs at most so well
 _HEAD = struct.Struct("<8sHQ32s")
 

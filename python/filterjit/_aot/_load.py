@@ -24,9 +24,10 @@ from .._compat import _jax_compat
 from .._observe import _report
 from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
-from . import _describe, _encode, _file, _program
+from .._trees import _codes, _digests
+from .._trees._codes import Json, Unsupported
+from . import _file, _program
 from ._compiled_calls import CompiledHooks, LoadedCall, Program
-from ._encode import Json, Unsupported
 from ._prepared import unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
 
@@ -134,7 +135,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
             devices = [_devices_for(header, entry) for entry in header["signatures"]]
             _check_machine(header["info"], devices[0][0])
             for (names, _), digests in header["structures"]:
-                _describe.check_digests(names, digests)
+                _digests.check_digests(names, digests)
             # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
             with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
                 return _decode(header, blobs, devices)
@@ -216,7 +217,7 @@ def _decode(
     hooks = CompiledHooks(settings, name, inspect.Signature(parameters), is_loaded=True)
     entries = header["signatures"]
     specs = [
-        _encode.Coder(on).decode(entry["specs"]) for entry, on in zip(entries, devices, strict=True)
+        _codes.Coder(on).decode(entry["specs"]) for entry, on in zip(entries, devices, strict=True)
     ]
     left = iter(blobs)
     parts = [list(itertools.islice(left, 1 + len(entry["constants"]))) for entry in entries]
@@ -224,7 +225,7 @@ def _decode(
     # might have had 64 bits, while the program takes 32.
     own = tuple(
         _program.decode_array(
-            *array, sharding if _is_far(sharding) else None, _encode.decode_dtype(dtype)
+            *array, sharding if _is_far(sharding) else None, _codes.decode_dtype(dtype)
         )
         for array, (_, dtype, _, sharding) in zip(
             zip(header["own"], left, strict=True), specs[0], strict=False
@@ -236,8 +237,8 @@ def _decode(
     f = hooks.make_filter_jit(
         function, own, f"{name} (loaded)", maxsize=len({pair[0] for pair in numbers})
     )
-    trees = [_encode.decode_tree(encoded) for encoded, _ in header["structures"]]
-    all_settings = [x if x is None else _encode.decode_settings(x) for x in header["settings"]]
+    trees = [_codes.decode_tree(encoded) for encoded, _ in header["structures"]]
+    all_settings = [x if x is None else _codes.decode_settings(x) for x in header["settings"]]
     cache = f._parts()[0]
     if header["info"]["kind"] == "portable":
         ((arguments, result),) = numbers

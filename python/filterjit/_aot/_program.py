@@ -22,9 +22,9 @@ from .._base._errors import format_path
 from .._base._versions import needs
 from .._compat import _executable_compat, _jax_compat
 from .._observe._wording import describe_node
+from .._trees import _codes
+from .._trees._codes import Coder, Json, Unsupported
 from .._trees._nodes import walk
-from . import _encode
-from ._encode import Coder, Json, Unsupported
 
 Blob = tuple[Json, bytes]
 
@@ -92,7 +92,7 @@ def encode(
                 # Symbolic dimensions are text here. The program has the symbols.
                 (
                     tuple([n if type(n) is int else str(n) for n in info.shape]),
-                    _encode.encode_dtype(info.dtype),
+                    _codes.encode_dtype(info.dtype),
                     info.donated,
                     sharding,
                 )
@@ -160,7 +160,7 @@ def decode(
         ]
         infos = tuple(
             jax.stages.ArgInfo(
-                jax.core.ShapedArray(shape, _encode.decode_dtype(dtype)), bool(donated)
+                jax.core.ShapedArray(shape, _codes.decode_dtype(dtype)), bool(donated)
             )
             for shape, dtype, donated, _ in coder.decode(entry["specs"])
         )
@@ -285,20 +285,20 @@ def encode_array(x: Any) -> Blob:
         raise Unsupported(f"the function holds {x}, which has no values, in the place of an array")
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         (shape, dtype, _), blob = encode_array(jax.random.key_data(x))
-        return [shape, dtype, _encode.encode_dtype(x.dtype)], blob
+        return [shape, dtype, _codes.encode_dtype(x.dtype)], blob
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         raise Unsupported("an array in the function itself is partly on other machines")
     values = np.asarray(x)
-    return [list(values.shape), _encode.encode_dtype(values.dtype), None], values.tobytes()
+    return [list(values.shape), _codes.encode_dtype(values.dtype), None], values.tobytes()
 
 
 def decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
     """Returns an array of a file, converted to the dtype that the program takes, if given."""
     shape, dtype, key = header
-    values = np.frombuffer(blob, _encode.decode_dtype(dtype)).reshape(shape)
+    values = np.frombuffer(blob, _codes.decode_dtype(dtype)).reshape(shape)
     if key is None and taken is not None:
         values = values.astype(taken, copy=False)
     array = jax.device_put(values)
     if key is not None:
-        array = jax.random.wrap_key_data(array, impl=_encode.KEYS[key])
+        array = jax.random.wrap_key_data(array, impl=_codes.KEYS[key])
     return array if sharding is None else jax.device_put(array, sharding)

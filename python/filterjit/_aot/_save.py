@@ -24,8 +24,9 @@ from .._call._settings import Settings
 from .._compat import _executable_compat, _jax_compat
 from .._observe._records import TraceRecord, record_of
 from .._observe._wording import count, list_first
-from . import _describe, _encode, _file, _program
-from ._encode import Json, Unsupported
+from .._trees import _codes, _digests
+from .._trees._codes import Json, Unsupported
+from . import _file, _program
 from ._prepared import PreparedCall, is_spec
 
 NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install flatbuffers"
@@ -74,15 +75,15 @@ class _File:
         """Returns the number of a structure in the file. Raises Unsupported."""
         if structure in self._numbers:
             return self._numbers[structure]
-        encoded = _encode.encode_structure(self.registry, structure, what)
+        encoded = _codes.encode_structure(self.registry, structure, what)
         try:
-            _encode.decode_tree(encoded)
+            _codes.decode_tree(encoded)
         except Exception as e:
             raise Unsupported(
                 f"{what} cannot be built of other leaves, as `load` does ({type(e).__name__}: {e}). JAX asks "
                 "that the functions that a class is registered with take any leaves"
             ) from e
-        digests = [_describe.digest(_encode._find(place)) for place in encoded[0]]
+        digests = [_digests.digest(_codes.find(place)) for place in encoded[0]]
         self.structures.append([encoded, digests])
         return self._numbers.setdefault(structure, len(self.structures) - 1)
 
@@ -99,7 +100,7 @@ class _File:
         result = variant.outputs[stage.out_tree.node_data()[1]]  # by trace number
         arguments = self.structure(variant.structure, "the arguments")
         numbers = arguments, self.structure(result, "the result")
-        encoded = settings and _encode.encode_settings(settings)
+        encoded = settings and _codes.encode_settings(settings)
         of_file = None if exported else specs
         entry, blobs, self.device = _program.encode(stage, of_file, exported, serialize)
         if encoded not in self.settings:

@@ -12,7 +12,7 @@ object. A hit therefore means that neither key has changed since the trace.
 In a key,
 
 * unchanging values are represented by their contents;
-* standard containers (`_contents.CONTENTS`), dataclasses, small arrays and other values with
+* standard containers (`_values.ROWS`), dataclasses, small arrays and other values with
   known contents are too. If they are mutable, the key also has their identity, because a callback
   of the program can change them at any time. Functions of installed packages, such as those of an
   optimizer, don't do this: the identity of their values is omitted, and packages' objects among
@@ -36,9 +36,8 @@ import jax
 
 from .. import _core
 from .._base._package import is_library
-from .._trees import _registry
-from . import _values
-from ._values import ATOMS, Type
+from .._trees import _registry, _values
+from .._trees._values import ATOMS, Facts
 
 logger = logging.getLogger("filterjit.functions")
 
@@ -51,7 +50,7 @@ _identity = _core.identity
 
 
 class _Walk:
-    """Computes a key. The methods that take a `Type` are the rules of `_values`."""
+    """Computes a key. The methods that take `Facts` are the rules of `_values`."""
 
     def __init__(self, holder: Any = None) -> None:
         self.in_doubt = False
@@ -73,7 +72,7 @@ class _Walk:
             return x
         facts = _values.known.get(id(cls))
         if facts is None or facts.ref() is not cls:
-            facts = _values.of_type(cls)
+            facts = _values.facts_of(cls)
         return getattr(self, facts.rule)(x, facts)
 
     def _items(self, items: Iterable[tuple[Any, Any]]) -> Part:
@@ -119,7 +118,7 @@ class _Walk:
             ],
         )
 
-    def cell(self, x: Any, _: Type) -> Part:
+    def cell(self, x: Any, _: Facts) -> Part:
         number = self._number(x)[0]
         try:
             return "cell", number, self.part(x.cell_contents)
@@ -132,7 +131,7 @@ class _Walk:
         """True for values held by a function of an installed package."""
         return is_library(getattr(self._holder, "__globals__", {}).get("__name__"))
 
-    def contents(self, x: Any, facts: Type) -> Part:
+    def contents(self, x: Any, facts: Facts) -> Part:
         number, is_new = self._number(x)
         named = () if facts.attributes is None else facts.attributes(x)
         can_change = facts.is_mutable or (named and not facts.is_frozen)
@@ -144,11 +143,11 @@ class _Walk:
         part = tuple(map(self.part, contents)) if is_many else self.part(contents)
         return "contents", _identity(type(x)), itself, part, self._items(named)
 
-    def array(self, x: Any, facts: Type) -> Part:
+    def array(self, x: Any, facts: Facts) -> Part:
         is_small = x.nbytes <= _MOST_BYTES and not x.dtype.hasobject
         return self.contents(x, facts) if is_small else self.instance(x)
 
-    def of_library(self, x: Any, facts: Type) -> Part:
+    def of_library(self, x: Any, facts: Facts) -> Part:
         if _values.wraps_function(x):
             is_named = _values.name_in_library(x) is not None
             parts = () if is_named else self._items(_values.parts_of_wrapper(x))
@@ -169,7 +168,7 @@ class _Walk:
             return "value", x
         return self.instance(x)
 
-    def method(self, x: Any, facts: Type) -> Part:
+    def method(self, x: Any, facts: Facts) -> Part:
         before, self._holder = self._holder, x.__func__
         found = self.contents(x, facts)
         self._holder = before
@@ -179,12 +178,12 @@ class _Walk:
         self.in_doubt = True
         return _identity(x)
 
-    def cls(self, x: Any, _: Type) -> Part:
+    def cls(self, x: Any, _: Facts) -> Part:
         return _identity(x)
 
     module = cls
 
-    def jax_array(self, x: Any, _: Type) -> Part:
+    def jax_array(self, x: Any, _: Facts) -> Part:
         # Typed keys have no `nbytes` before JAX 0.5.3.
         is_small = not isinstance(x, jax.core.Tracer) and x.size * x.dtype.itemsize <= _MOST_BYTES
         return x if is_small else _identity(x)

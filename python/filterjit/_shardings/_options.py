@@ -39,9 +39,6 @@ class Shardings:
         mesh: the mesh for specs; None means the current mesh.
     """
 
-    DESCRIBED_BY = ("inputs", "outputs", "mesh")
-    """The attributes that define it."""
-
     def __init__(self, inputs: Any, outputs: Any, mesh: Any) -> None:
         # Copies, to ignore later changes.
         self.inputs = inputs.copy() if type(inputs) is list else inputs

@@ -112,8 +112,6 @@ class ShardingRules:
         (True, True)
     """
 
-    DESCRIBED_BY = ("_keys", "_values")
-
     __slots__ = ("__weakref__", "_default", "_expressions", "_keys", "_values")
 
     def __init__(self, rules: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:

@@ -20,9 +20,9 @@ import jax.tree_util as jtu
 from .. import _core
 from .._base import _words
 from .._compat import _equinox_compat, _flax_compat, _jax_compat, _registered_compat
-from ._contents import has_other_dict
-from ._static_keys import (
+from ._values import (
     OwnEquality,
+    has_other_dict,
     immutable_of,
     is_like_generated,
     static_contents,

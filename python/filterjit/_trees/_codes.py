@@ -28,8 +28,9 @@ from .. import _core
 from .._base._arrays import rest_of
 from .._base._errors import format_path, short_repr
 from .._compat import _equinox_compat, _executable_compat, _flax_compat, _registered_compat
-from .._trees import _nodes
-from .._trees._registry import registry
+from . import _nodes
+from ._registry import registry
+from ._values import ROWS, columns, pairs
 
 Json = Any
 Place = Sequence[str]
@@ -43,7 +44,7 @@ class Unsupported(ValueError):
 # ---- classes and functions, by module and name ----
 
 
-def _find(place: Place) -> Any:
+def find(place: Place) -> Any:
     """Looks up an object by name, without importing or calling ``__getattr__``."""
     module, qualname = place
     if type(module) is not str or type(qualname) is not str:
@@ -100,7 +101,7 @@ def _place_of(x: Any) -> Place:
             f"`{qualname}` is in `__main__`: define it in a module that every process imports"
         )
     with contextlib.suppress(Unsupported):
-        if _find((module, qualname)) is x:
+        if find((module, qualname)) is x:
             return module, qualname
     name = _search(module, x)
     if name is None:
@@ -120,7 +121,7 @@ class Coder:
 
     def __init__(self, known: Sequence[Any] = (), names: Iterable[Place] = ()) -> None:
         self.names = list(names)
-        self.objects = [*known, *map(_find, self.names)]
+        self.objects = [*known, *map(find, self.names)]
         self._numbers = {id(x): i for i, x in reversed(list(enumerate(self.objects)))}
 
     def object(self, x: Any) -> Json:
@@ -136,7 +137,7 @@ class Coder:
         """Raises Unsupported for values that don't fit into JSON."""
         if x is None or type(x) in (bool, str) or (type(x) is int and abs(x) < _LARGE):
             return [x]
-        found = _parts_of(x)
+        found = parts_of(x)
         if found is not None:
             tag, parts = found
             if tag in ("set", "frozenset"):
@@ -183,35 +184,16 @@ class Coder:
 _LARGE = 1 << 53  # beyond it, some JSON readers convert ints to floats
 
 
-def _columns(x: Any) -> list[Any]:
-    """Returns a mapping's keys, followed by its values."""
-    return [*x, *x.values()]
-
-
-def _pairs(columns: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    half = len(columns) // 2
-    return zip(columns[:half], columns[half:], strict=True)
-
-
-def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
+def parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
     """Returns a value's tag and parts, or None for a named object."""
-    cls, tag = type(x), type(x).__name__
-    if cls is int:
-        return tag, [hex(x)]
-    if cls is float or cls is bytes:
-        return tag, [x.hex()]
-    if cls is complex:
-        return tag, [x.real, x.imag]
-    if cls in (tuple, list, set, frozenset):
-        return tag, x
-    if cls is slice or cls is range:
-        return tag, [x.start, x.stop, x.step]
+    cls = type(x)
+    row = ROWS.get(cls)
+    if row is not None and row.make is not None:
+        return cls.__name__, (row.parts or row.contents)(x)
     if x is ...:
-        return tag, []
-    if cls is dict:
-        return tag, _columns(x)
+        return "ellipsis", []
     if cls is _flax_compat.hashable_mapping():
-        return "mapping", _columns(x)
+        return "mapping", columns(x)
     if isinstance(x, enum.Enum):
         if x.name not in cls.__members__:
             raise Unsupported(f"{short_repr(x)}, which is no member of its class")
@@ -228,14 +210,14 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
         raise Unsupported(f"a `{cls.__qualname__}` with a field that is not set ({e})") from None
     if getattr(x, "__dict__", fields).keys() != fields.keys():
         raise Unsupported(f"{short_repr(x)} has attributes other than its fields")
-    return "instance", [cls, *_columns(fields)]
+    return "instance", [cls, *columns(fields)]
 
 
 # ---- values of JAX in programs ----
 
 
 def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
-    """Like `_parts_of`. Devices are known objects."""
+    """Like `parts_of`. Devices are known objects."""
     cls = type(x)
     if cls is jax.core.ShapedArray:
         sharding = getattr(x, "sharding", None)
@@ -378,13 +360,13 @@ def _new_mapping(*columns: Any) -> Any:
     make = _flax_compat.hashable_mapping()
     if make is None:
         raise Unsupported("Flax is not imported")
-    return make(dict(_pairs(columns)))
+    return make(dict(pairs(columns)))
 
 
 def _new_default_dict(*columns: Any) -> Any:
     """Returns a defaultdict. Its factory is between the keys and the values."""
     half = len(columns) // 2
-    return collections.defaultdict(columns[half], _pairs([*columns[:half], *columns[half + 1 :]]))
+    return collections.defaultdict(columns[half], pairs([*columns[:half], *columns[half + 1 :]]))
 
 
 def _new_custom(cls: Any, aux: Any, *children: Any) -> Any:
@@ -396,7 +378,7 @@ def _new_custom(cls: Any, aux: Any, *children: Any) -> Any:
 
 def _new_instance(cls: Any, *columns: Any) -> Any:
     """Builds an instance from its fields like the C core: without its constructor."""
-    fields = {name: x for name, x in _pairs(columns) if x is not registry.missing}
+    fields = {name: x for name, x in pairs(columns) if x is not registry.missing}
     _checked(cls, object)
     known = _flax_compat.object_fields(cls)
     if known:
@@ -456,17 +438,7 @@ def decode_dtype(name: Json) -> Any:
 _TAGS = {"arguments": "dict", "module": "instance", "object": "instance"}
 # Constructors by tag.
 _MAKE: dict[str, Callable[..., Any]] = {
-    "int": lambda text: int(text, 16),
-    "float": float.fromhex,
-    "complex": complex,
-    "bytes": bytes.fromhex,
-    "tuple": lambda *items: items,
-    "list": lambda *items: list(items),
-    "set": lambda *items: set(items),
-    "frozenset": lambda *items: frozenset(items),
-    "dict": lambda *columns: dict(_pairs(columns)),
-    "slice": slice,
-    "range": range,
+    **{cls.__name__: row.make for cls, row in ROWS.items() if row.make is not None},
     "ellipsis": lambda: ...,
     "enum": _new_enum,
     "dtype": decode_dtype,
@@ -475,7 +447,7 @@ _MAKE: dict[str, Callable[..., Any]] = {
     "instance": _new_instance,
     "array": lambda: np.zeros(()),
     "missing": lambda: registry.missing,
-    "ordered_dict": lambda *columns: collections.OrderedDict(_pairs(columns)),
+    "ordered_dict": lambda *columns: collections.OrderedDict(pairs(columns)),
     "default_dict": _new_default_dict,
     "custom": _new_custom,
     "aval": _new_aval,

@@ -1,0 +1,767 @@
+"""What static values consist of, type by type, and how they are compared.
+
+Static values are leaves other than arrays, static fields, and aux data. Two of them should share a
+program only if the traced function can't tell them apart. The ``==`` of many types is coarser: a
+dataclass with 1 equals one with True.
+
+`ROWS` has the types with known contents, and `facts_of` everything known about a type. `static_key`
+uses the facts for hits, `_functions` for ``functions="structure"``, `_digests` and `_codes` for
+files. To add a type, add a row.
+
+The C core has rules for a few built-in types (``fj_static_rule`` in ``structure/statics.h``). For
+any other type it asks `static_key`, once. The *key* of a type is a function that returns a value's
+contents. The core compares these in place of the value, by the same rules, down to the built-in
+types. It reads the contents on each call, or checks that they are the same objects, and so notices
+changes in place.
+
+The first matching row applies:
+
+===========================================  =======================================================
+type                                         compared by
+===========================================  =======================================================
+None, bool, int, str, bytes                  value
+float, complex                               bits: 0.0 and -0.0 differ, a NaN equals itself
+tuple, list, dict                            elements or items, in order
+frozenset, set                               elements, in any order
+a type without its own ``__eq__``            identity: functions, plain objects
+a class, an enum member, a weak reference    identity
+a jitted method                              the jitted function and the instance: with an array in
+                                             it by identity, otherwise like a static value
+a dataclass, an attrs class                  the fields in its generated ``__eq__``; if inherited,
+                                             all attributes
+a pydantic model, a configuration of         items, and how they are written
+ml_collections or omegaconf
+an Equinox Module                            all fields, static or not
+a JAX array                                  dtype, weak type, shape, sharding and contents
+a type of `ROWS`, or a subclass              the contents listed there, plus a subclass's attributes,
+                                             its ``==`` if it defines ``__eq__``, and its pickle if
+                                             it has hidden memory
+any other Mapping, Set or Sequence           ``==`` and items (in any order for a Mapping or a Set,
+                                             except a view of keys or items)
+another class with ``__eq__``, no hash       attributes, if it has no hidden memory
+another class of the standard library        attributes and ``==``
+any other type                               its ``__eq__`` and its hash
+===========================================  =======================================================
+
+A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last row
+is compared by identity if its ``__hash__`` raises.
+
+*Attributes* are an instance's ``__dict__`` and slots, without results of
+``functools.cached_property``. An instance has *hidden memory* if a C base class outside `ROWS`
+makes it larger.
+
+*Immutable* values are never compared with themselves: enum members, classes, JAX's shardings,
+meshes and ufuncs, NumPy's own dtypes, and Flax's mapping of attributes that are data.
+
+For the following types, the core sees by addresses that a value hasn't changed, and compares two
+values field by field (``structure/snapshot.h``): lists, dicts, dataclasses, attrs classes, bound
+methods, PyTreeDefs, tuple subclasses without attributes, and an ``nnx.GraphDef``, which consists of
+these. A value with a hash generated from its fields is also seen to be unchanged, but two of them
+are compared by ``__eq__``.
+
+The core uses keys only if it can't see that two values are equal, and without a GIL. The
+`static_contents` of a type must therefore agree with its key. The core remembers the last other
+value that was equal, until that changes.
+"""
+
+import argparse
+import array
+import builtins
+import collections
+import collections.abc
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import gc
+import inspect
+import itertools
+import logging
+import operator
+import pathlib
+import re
+import struct
+import sys
+import threading
+import types
+import typing
+import uuid
+import weakref
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import jax
+import jax.tree_util as jtu
+import numpy as np
+
+from .. import _core
+from .._base._package import is_library
+from .._compat import _equinox_compat
+
+Key = Callable[[Any], Any]
+
+# ---- contents ----
+
+
+def _treedef_contents(treedef: Any) -> Any:
+    children = treedef.children()
+    return treedef.node_data(), tuple(map(_treedef_contents, children)) if children else ()
+
+
+def _scalar_contents(x: np.generic) -> Any:
+    return x.dtype, x.item() if x.dtype.hasobject else x.tobytes()
+
+
+def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
+    # With strides, because they affect `ravel("K")` and `tobytes("A")`.
+    plain = np.asarray(x)
+    contents = plain.tolist() if plain.dtype.hasobject else plain.tobytes()
+    return plain.dtype, plain.shape, plain.strides, plain.flags.writeable, contents
+
+
+_flat = itertools.chain.from_iterable
+
+
+def _items(cls: Any) -> Key:
+    items = cls.items
+    return lambda x: tuple(_flat(items(x)))
+
+
+def _elements(cls: Any, kind: Any) -> Key:
+    iterate = cls.__iter__
+    return lambda x: kind(iterate(x))
+
+
+def _read(cls: Any, *names: str) -> Key:
+    """Reads attributes by the descriptors of `cls`, ignoring subclasses."""
+    if len(names) == 1:
+        return vars(cls)[names[0]].__get__  # type: ignore[no-any-return]
+    get = [vars(cls)[name].__get__ for name in names]
+    return lambda x: tuple([g(x) for g in get])
+
+
+def _state(cls: Any) -> Key:
+    """Returns the pickled state of a `cls`."""
+    reduce = cls.__reduce_ex__
+    return lambda x: reduce(x, 4)[1]
+
+
+def _nothing(_: Any) -> Any:
+    return ()
+
+
+def _names_in_order(x: Any) -> Any:
+    return tuple(dict_of(x))
+
+
+def _proxied(x: Any) -> Any:
+    # The mapping itself, which might have a default, and its items, if the mapping has no contents.
+    return *gc.get_referents(x), *_flat(types.MappingProxyType.items(x))
+
+
+def _partial(x: Any) -> Any:
+    return x.func, len(x.args), *x.args, *_flat(x.keywords.items())
+
+
+def columns(x: Any) -> list[Any]:
+    """Returns a mapping's keys, followed by its values."""
+    return [*x, *x.values()]
+
+
+def pairs(columns: collections.abc.Sequence[Any]) -> collections.abc.Iterator[tuple[Any, Any]]:
+    half = len(columns) // 2
+    return zip(columns[:half], columns[half:], strict=True)
+
+
+class Row(NamedTuple):
+    """The contents of a type's values.
+
+    Attributes:
+        contents: a function from a value to its contents besides its attributes: a tuple, a
+            frozenset or a single value. It runs no code of subclasses.
+        make: makes a value from its parts in a file. None if files don't hold such values.
+        parts: a function from a value to its parts in a file, if they aren't the contents.
+        is_mutable: True if the contents can change in place.
+        is_exact: True if ``==`` between direct instances compares the contents exactly.
+        is_around: True for objects around functions, which hits compare by their own rules.
+    """
+
+    contents: Key
+    make: Callable[..., Any] | None = None
+    parts: Key | None = None
+    is_mutable: bool = False
+    is_exact: bool = False
+    is_around: bool = False
+
+
+_exact = functools.partial(Row, is_exact=True)
+_mutable = functools.partial(Row, is_mutable=True)
+_around = functools.partial(Row, is_around=True)
+_slice = operator.attrgetter("start", "stop", "step")
+_of_method = operator.attrgetter("__func__", "__self__")
+_of_built_in = operator.attrgetter("__name__", "__self__")
+_reduced = operator.methodcaller("__reduce__")
+_default_factory: Key = _read(collections.defaultdict, "default_factory")
+_maxlen: Key = _read(collections.deque, "maxlen")
+_typecode: Key = _read(array.array, "typecode")
+_parameters: Key = _read(inspect.Signature, "parameters")
+_return_annotation: Key = _read(inspect.Signature, "return_annotation")
+
+ROWS: dict[type, Row] = {
+    int: _exact(int.__int__, lambda text: int(text, 16), lambda x: [hex(int.__int__(x))]),
+    float: _exact(float.__float__, float.fromhex, lambda x: [float.hex(x)]),
+    complex: _exact(complex.__complex__, complex, operator.attrgetter("real", "imag")),
+    str: _exact(str.__str__),
+    bytes: _exact(bytes.__bytes__, bytes.fromhex, lambda x: [bytes.hex(x)]),
+    tuple: _exact(_elements(tuple, tuple), lambda *items: items),
+    frozenset: _exact(_elements(frozenset, frozenset), lambda *items: frozenset(items)),
+    list: _mutable(_elements(list, tuple), lambda *items: list(items)),
+    set: _mutable(_elements(set, frozenset), lambda *items: set(items)),
+    dict: _mutable(_items(dict), lambda *columns: dict(pairs(columns)), columns),
+    range: Row(_slice, range),
+    slice: Row(_slice, slice),
+    # ---- the standard library ----
+    collections.Counter: _mutable(_items(dict)),
+    collections.OrderedDict: _mutable(_items(collections.OrderedDict)),
+    collections.defaultdict: _mutable(lambda x: (_default_factory(x), *_flat(dict.items(x)))),
+    collections.deque: _mutable(lambda x: (_maxlen(x), *collections.deque.__iter__(x))),
+    collections.UserDict: _mutable(_nothing),
+    collections.UserList: _mutable(_nothing),
+    collections.UserString: _mutable(_nothing),
+    collections.ChainMap: _mutable(_nothing),
+    types.SimpleNamespace: _mutable(_names_in_order),  # visible in `vars`
+    argparse.Namespace: _mutable(_names_in_order),
+    types.MappingProxyType: _mutable(_proxied),
+    bytearray: _mutable(lambda x: bytes(bytearray.copy(x))),
+    array.array: _mutable(lambda x: (_typecode(x), array.array.tobytes(x))),
+    memoryview: _mutable(lambda x: (x.format, x.shape, x.strides, x.readonly, x.tobytes())),
+    decimal.Decimal: Row(decimal.Decimal.as_tuple),
+    fractions.Fraction: Row(_read(fractions.Fraction, "numerator", "denominator")),
+    datetime.date: _exact(datetime.date.toordinal),
+    datetime.datetime: Row(_state(datetime.datetime)),
+    datetime.time: Row(_state(datetime.time)),
+    datetime.timedelta: _exact(_read(datetime.timedelta, "days", "seconds", "microseconds")),
+    datetime.timezone: Row(datetime.timezone.__getinitargs__),  # type: ignore[attr-defined]
+    uuid.UUID: Row(_read(uuid.UUID, "int", "is_safe")),
+    pathlib.PurePath: Row(pathlib.PurePath.__str__),
+    pathlib.Path: Row(pathlib.PurePath.__str__),
+    inspect.Parameter: Row(_read(inspect.Parameter, "name", "kind", "default", "annotation")),
+    inspect.Signature: Row(lambda x: (*_parameters(x).values(), _return_annotation(x))),
+    types.GenericAlias: Row(_read(types.GenericAlias, "__origin__", "__args__", "__unpacked__")),
+    types.UnionType: Row(operator.attrgetter("__args__")),
+    # ---- JAX and NumPy ----
+    jtu.DictKey: Row(operator.attrgetter("key")),
+    jtu.PyTreeDef: Row(_treedef_contents),
+    np.dtype: Row(lambda x: (x.type, *x.__reduce__())),
+    **dict.fromkeys((np.generic, *np.sctypeDict.values()), Row(_scalar_contents)),
+    np.ndarray: _mutable(_ndarray_contents),
+    # ---- around functions: equal contents mean equal behaviour ----
+    functools.partial: _around(_partial),
+    functools.partialmethod: _around(_partial),
+    functools.singledispatchmethod: _around(operator.attrgetter("func", "dispatcher")),
+    functools.cached_property: _around(operator.attrgetter("func")),
+    property: _around(operator.attrgetter("fget", "fset", "fdel")),
+    staticmethod: _around(operator.attrgetter("__func__")),
+    classmethod: _around(operator.attrgetter("__func__")),
+    types.MethodType: _around(_of_method),
+    _core.BoundMethod: _around(_of_method),
+    types.BuiltinFunctionType: _around(_of_built_in),
+    types.MethodWrapperType: _around(_of_built_in),
+    operator.attrgetter: _around(_reduced),
+    operator.itemgetter: _around(_reduced),
+    operator.methodcaller: _around(_reduced),
+}
+if (_frozendict := getattr(builtins, "frozendict", None)) is not None:  # Python 3.15
+    ROWS[_frozendict] = Row(_items(_frozendict))
+# The classes of `typing` objects, which keep everything in their ``__dict__``.
+_ALIASES = {
+    type(alias)
+    for alias in (
+        typing.List[int],  # noqa: UP006
+        typing.Callable[[int], int],
+        typing.Union[int, str],  # noqa: UP007
+        typing.Literal[1],
+        typing.Annotated[int, 1],
+    )
+}.difference(ROWS)
+ATOMS: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
+)
+
+# ---- attributes ----
+
+_OWN_ATTRIBUTES = "__filterjit_"  # the prefix of filterjit's attributes
+_POINTER = struct.calcsize("P")
+
+
+def is_own(name: Any) -> bool:
+    """True for the names of attributes that filterjit sets."""
+    return type(name) is str and name.startswith(_OWN_ATTRIBUTES)
+
+
+def dict_of(x: Any) -> Any:
+    try:
+        return object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def slots_of(cls: Any, base: Any) -> list[tuple[str, Key]]:
+    """Returns (name, getter) for the slots that a class adds to a base."""
+    return [
+        (name, value.__get__)
+        for c in cls.__mro__
+        if c not in base.__mro__ and "__slots__" in c.__dict__
+        for name, value in c.__dict__.items()
+        if type(value) is types.MemberDescriptorType
+    ]
+
+
+def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -> Key | None:
+    """Returns a function from an instance to its (name, value) pairs, sorted by name, without slots
+    of a base in `ROWS`. Returns None if instances can't have attributes."""
+    names = {}
+    for c in reversed(cls.__mro__):
+        names.update(c.__dict__)
+    left_out = {name for name, x in names.items() if isinstance(x, functools.cached_property)}
+    left_out.update(omitted)
+    slots = [(name, get) for name, get in slots_of(cls, base) if name not in omitted]
+    if not cls.__dictoffset__ and not slots:
+        return None
+
+    def attributes(x: Any) -> Any:
+        found = [
+            (name, value)
+            for name, value in dict(dict_of(x)).items()
+            if name not in left_out and not str(name).startswith(_OWN_ATTRIBUTES)
+        ]
+        for name, get in slots:
+            try:
+                found.append((name, get(x)))
+            except AttributeError:
+                pass
+        try:
+            found.sort(key=_first)
+        except TypeError:  # a name isn't a str
+            found.sort(key=_name)
+        return tuple(found)
+
+    return attributes
+
+
+_first = operator.itemgetter(0)
+
+
+def _name(item: tuple[Any, Any]) -> str:
+    return str(item[0])
+
+
+def has_other_dict(cls: Any) -> bool:
+    """True if a class defines ``__dict__``, so that its attributes might be elsewhere."""
+    own = cls.__dict__
+    return "__dict__" in own and type(own["__dict__"]) is not types.GetSetDescriptorType
+
+
+def _is_complete(cls: Any, base: Any) -> bool:
+    """True if a base's contents and the attributes are certainly everything in an instance."""
+    pointers = len(slots_of(cls, base))
+    for was, offset in (
+        (base.__dictoffset__, cls.__dictoffset__),
+        (base.__weakrefoffset__, cls.__weakrefoffset__),
+    ):  # other negative offsets lie before the instance's memory
+        pointers += offset != was and (offset > 0 or offset == -_POINTER)
+    return cls.__basicsize__ == base.__basicsize__ + pointers * _POINTER and not any(
+        has_other_dict(c)
+        or "n_unnamed_fields" in c.__dict__  # `time.struct_time`, a tuple with hidden items
+        for c in cls.__mro__
+        if c not in base.__mro__
+    )
+
+
+# ---- the facts of a type ----
+
+# Library types with unchanging values, besides JAX's and `typing`'s.
+_FIXED: tuple[type, ...] = (
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, re.Pattern, logging.Logger),
+    *(type(threading.Lock()), type(threading.RLock()), np.ufunc, type(np.sum), np.dtype),
+)
+_RULES: dict[type, str] = {
+    types.FunctionType: "function",
+    types.CellType: "cell",
+    types.CodeType: "code",
+    type: "cls",
+    types.ModuleType: "module",
+    types.MethodType: "method",
+    _core.BoundMethod: "method",
+    jax.Array: "jax_array",
+    # The viewed object can change unnoticed.
+    np.void: "instance",
+    memoryview: "instance",
+}
+
+
+class Facts:
+    """Facts about the values of a type.
+
+    Attributes:
+        base: the first of its classes in `ROWS`; `object` if there is none.
+        contents: the function of `base`; None if a value has only attributes.
+        attributes: a function from a value to its attributes; None if it can't have any.
+        is_mutable: True if contents can change in place.
+        is_frozen: True if attributes can't change.
+        is_complete: True if contents and attributes are the whole value.
+        is_library: True if the type and its bases belong to installed packages.
+        is_fixed: True if values of a library type never change.
+        rule: the method that handles these values, of a class that walks through functions.
+        ref: a weak reference to the type.
+    """
+
+    def __init__(self, cls: Any) -> None:
+        address, forget = id(cls), known.pop
+        self.ref = weakref.ref(cls, lambda _: forget(address, None))
+        self.base: Any = next((base for base in cls.__mro__ if base in ROWS), object)
+        row = ROWS.get(self.base, Row(_nothing))
+        self.contents = None if self.base is object else row.contents
+        has_copies = row.is_around and cls is self.base is not functools.partial  # of `wraps`
+        self.attributes = None if has_copies else attributes_of(cls, self.base)
+        self.is_mutable = row.is_mutable
+        own_setattr = _definer(cls, "__setattr__") is not object
+        self.is_frozen = own_setattr or issubclass(cls, enum.Enum) or row.is_around
+        self.is_complete = _is_complete(cls, self.base)
+        self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
+        package = str(module_of(cls)).partition(".")[0]
+        self.is_fixed = package in ("jax", "jaxlib", "typing") or issubclass(cls, _FIXED)
+        # The fields of these classes are the value. Ordinary objects often have other state, such
+        # as a counter of steps.
+        is_meant = self.base is not object or any(
+            c is enum.Enum or not {"__dataclass_fields__", "__attrs_attrs__"}.isdisjoint(vars(c))
+            for c in cls.__mro__
+        )
+        rule = next((rule for of, rule in _RULES.items() if issubclass(cls, of)), None)
+        if rule is None and self.is_complete and is_meant and (row.is_around or not self.is_fixed):
+            rule = "array" if self.base is np.ndarray else "contents"
+        self.rule = rule or ("of_library" if self.is_library else "instance")
+
+
+known: dict[int, Facts] = {}  # by address, because a metaclass can define ``__hash__``
+
+
+def facts_of(cls: type) -> Facts:
+    facts = known.get(id(cls))
+    if facts is None or facts.ref() is not cls:
+        facts = known[id(cls)] = Facts(cls)
+    return facts
+
+
+# Reads the module of a class without running code of its metaclass.
+module_of = type.__dict__["__module__"].__get__
+
+# ---- functions and wrappers ----
+
+# Not copied by `functools.wraps`: JAX's names for the function, and its findings.
+_NOT_OF_WRAPPERS = {*functools.WRAPPER_ASSIGNMENTS, "__annotations__", "_fun", "fun", "_jit_info"}
+
+
+def parts_of_function(f: Any) -> list[tuple[str, Any, Any]]:
+    """Returns (kind, name, value) for the parts of a function."""
+    code, defaults = f.__code__, f.__defaults__ or ()
+    parts = [("code", "", code)]
+    if defaults:
+        names = code.co_varnames[: code.co_argcount][::-1][: len(defaults)]
+        named = itertools.zip_longest(names, defaults[::-1], fillvalue="")
+        parts += [("defaults", name, x) for name, x in named]
+    if f.__kwdefaults__:
+        parts += [("defaults", name, x) for name, x in f.__kwdefaults__.items()]
+    if f.__dict__:
+        parts += [("attributes", name, x) for name, x in f.__dict__.items() if not is_own(name)]
+    if f.__closure__:
+        parts += zip(itertools.repeat("closure"), code.co_freevars, f.__closure__)
+    return parts
+
+
+def wraps_function(x: Any) -> bool:
+    """True if a library's object wraps a function, like ``jax.jit(f)``."""
+    return getattr(x, "__wrapped__", None) is not None
+
+
+def parts_of_wrapper(x: Any) -> list[tuple[Any, Any]]:
+    """Returns the (name, value) pairs of a wrapper."""
+    own = {k: v for k, v in dict_of(x).items() if k not in _NOT_OF_WRAPPERS and not is_own(k)}
+    return list({"__wrapped__": x.__wrapped__, **own}.items())
+
+
+def name_in_library(x: Any) -> tuple[str, str] | None:
+    """Returns (module, name) of a top-level library function without state, or its wrapper."""
+    variables: Any = dict_of(x)
+    module, name = variables.get("__module__"), variables.get("__qualname__")
+    if type(x) is types.FunctionType:
+        module = x.__globals__.get("__name__")
+        name = None if x.__closure__ or variables else x.__code__.co_qualname
+    is_named = type(name) is str and "<locals>" not in name and is_library(module)
+    return (module, name) if is_named else None
+
+
+# ---- keys of hits ----
+
+_STANDARD_LIBRARY = sys.stdlib_module_names - {"__main__"}
+
+
+class OwnEquality:
+    """Compares values by their own ``==``. An exception means unequal."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OwnEquality):
+            return NotImplemented
+        try:
+            return self.value is other.value or bool(self.value == other.value)
+        except Exception:
+            return False
+
+    def __hash__(self) -> int:
+        return id(type(self.value))
+
+
+class _Array:
+    """Compares JAX arrays by aval, sharding and contents. Unreadable ones equal themselves."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Array):
+            return NotImplemented
+        x, y = self.array, other.array
+        if x is y:
+            return True
+        try:
+            return (
+                hash(self) == hash(other)
+                and getattr(x, "weak_type", False) == getattr(y, "weak_type", False)
+                and x.sharding == y.sharding
+                and getattr(x, "committed", True) == getattr(y, "committed", True)
+                and bytes_of(x) == bytes_of(y)
+            )
+        except Exception:
+            return False
+
+    def __hash__(self) -> int:
+        return hash((self.array.shape, str(self.array.dtype)))
+
+
+def bytes_of(x: Any) -> bytes:
+    """Returns the contents of an array, or of the data of an array of random keys."""
+    is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    data: bytes = np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
+    return data
+
+
+class _Absent:
+    """The type of the placeholder for an unset field."""
+
+
+_ABSENT = _Absent()
+
+
+def _fields(names: list[str]) -> Key:
+    if not names:
+        return _nothing
+    get = operator.attrgetter(*names)
+
+    def fields(x: Any) -> Any:
+        try:
+            try:
+                return get(x)
+            except AttributeError:
+                return tuple([getattr(x, name, _ABSENT) for name in names])
+        except Exception:  # from a property: the value equals only itself
+            return _core.identity(x)
+
+    return fields
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class _Example:
+    """An example of the methods that `dataclasses` generates."""
+
+    x: int
+
+
+def is_like_generated(function: Any, name: str) -> bool:
+    """True if `dataclasses` generates such a method. (A missing file proves nothing.)"""
+    code, example = getattr(function, "__code__", None), getattr(_Example, name).__code__
+    return isinstance(code, types.CodeType) and (
+        (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
+    )
+
+
+def _generated_fields(
+    cls: Any, definer: Any, method: str = "__eq__"
+) -> list[tuple[str, bool]] | None:
+    """Returns (field, is compared) if `definer` has a generated `method`, otherwise None."""
+    function = definer.__dict__[method]
+    if "__dataclass_fields__" in definer.__dict__ and is_like_generated(function, method):
+        return [(f.name, f.compare) for f in dataclasses.fields(cls)]
+    if "__attrs_attrs__" in definer.__dict__ and str(
+        getattr(getattr(function, "__code__", None), "co_filename", "")
+    ).startswith("<attrs generated"):
+        return [(f.name, bool(f.eq)) for f in cls.__attrs_attrs__]
+    return None
+
+
+def _generated_key(cls: Any, definer: Any) -> Key | None:
+    """Returns the key of a class with a generated ``__eq__``, otherwise None."""
+    fields = _generated_fields(cls, definer)
+    if fields is None:
+        return None
+    compared = _fields([name for name, compare in fields if compare])
+    if definer is cls:
+        return compared
+    return _both(compared, attributes_of(cls, omitted=[name for name, _ in fields]))
+
+
+def _library_key(cls: Any, definer: Any) -> Key | None:
+    """Returns the key of a library's class, in which 1 equals True, or None."""
+    equinox = _equinox_compat.equinox()
+    if equinox is not None and definer is equinox.Module:
+        return attributes_of(cls)
+    match definer.__module__.partition(".")[0]:
+        case "pydantic" if hasattr(cls, "__pydantic_fields__"):
+            more = operator.attrgetter(
+                "__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__"
+            )
+            return _or_identity(lambda x: (tuple(sorted(vars(x).items(), key=_name)), more(x)))
+        case "ml_collections":
+            return attributes_of(cls)
+        case "omegaconf" if issubclass(cls, collections.abc.Mapping):
+            # Items are interpolated; the repr shows which.
+            return _or_identity(lambda x: (tuple(x.items()), repr(x), OwnEquality(x)))
+    return None
+
+
+def _both(first: Key, second: Key | None) -> Key:
+    return first if second is None else lambda x: (first(x), second(x))
+
+
+def _pickled(x: Any) -> Any:
+    """Returns the pickled state of a value with hidden memory."""
+    reduced = x.__reduce_ex__(4)
+    return reduced if isinstance(reduced, str) else reduced[:3]  # the rest are iterators
+
+
+def _or_identity(key: Key) -> Key:
+    """Guards a key: if it raises, the value equals only itself."""
+
+    def guarded(x: Any) -> Any:
+        try:
+            return key(x)
+        except Exception:
+            return _core.identity(x)
+
+    return guarded
+
+
+def _definer(cls: Any, method: str = "__eq__") -> Any:
+    """Returns the class that defines a method of `cls`."""
+    return next(base for base in cls.__mro__ if method in base.__dict__)
+
+
+def _contents_key(cls: Any, definer: Any, facts: Facts) -> Key | None:
+    """Returns the key of a type of `ROWS`, or of a subclass."""
+    numpy = issubclass(facts.base, (np.dtype, np.generic, np.ndarray))
+    attributes = facts.attributes
+    if not numpy and not facts.is_complete:
+        attributes = _both(_pickled, attributes)
+    key = _or_identity(_both(ROWS[facts.base].contents, attributes))
+    # NumPy's == compares elements, and 1 equals True. The contents say more.
+    if definer is not facts.base and issubclass(definer, facts.base) and not numpy:
+        return _both(key, OwnEquality)
+    return None if ROWS[facts.base].is_exact and attributes is None else key
+
+
+def _abstract_key(cls: Any) -> Key | None:
+    """Returns the key of a container that defines ``__eq__``, otherwise None."""
+    if issubclass(cls, collections.abc.Mapping):
+        return _or_identity(lambda x: (tuple(sorted(x.items(), key=_name)), OwnEquality(x)))
+    is_view = issubclass(cls, (collections.abc.KeysView, collections.abc.ItemsView))
+    if issubclass(cls, collections.abc.Set) and not is_view:
+        return _or_identity(lambda x: (frozenset(x), OwnEquality(x)))
+    if is_view or issubclass(cls, collections.abc.Sequence):
+        return _or_identity(lambda x: (tuple(x), OwnEquality(x)))
+    return None
+
+
+def static_key(cls: Any) -> Key | None:
+    """Returns the key of a type: a function from a value to the contents compared in its place.
+    None for types compared by the C core's own rules, or by their ``__eq__`` and ``__hash__``."""
+    if issubclass(cls, jax.Array) and cls.__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return _Array  # including arrays of `jax.random` keys
+    if issubclass(cls, _core.BoundMethod):
+        return operator.methodcaller("_key")
+    if cls is types.MethodType:
+        return lambda x: (x.__func__, _core.identity(x.__self__))
+    definer = _definer(cls)
+    if definer is object:
+        return None
+    if issubclass(cls, (enum.Enum, type, weakref.ref, *weakref.ProxyTypes)):
+        return _core.identity
+    if definer in _ALIASES:
+        return attributes_of(cls)
+    key = _generated_key(cls, definer) or _library_key(cls, definer)
+    if key is not None:
+        return key
+    facts = facts_of(cls)
+    if facts.base is not object and not ROWS[facts.base].is_around:
+        return _contents_key(cls, definer, facts)
+    key = _abstract_key(cls)
+    if key is None and _is_complete(cls, object):
+        attributes = attributes_of(cls)
+        if cls.__hash__ is None:
+            return attributes
+        package = str(definer.__module__).partition(".")[0]
+        if attributes is not None and package in _STANDARD_LIBRARY:
+            return _or_identity(_both(attributes, OwnEquality))
+    return key
+
+
+def _is_builtin_dtype(x: np.dtype[Any]) -> bool:
+    # A shared dtype of NumPy or ml_dtypes. Dtypes made by programs change through `names` and
+    # `__setstate__`.
+    return bool(x.isbuiltin) and x.metadata is None
+
+
+def immutable_of(cls: type) -> Callable[[Any], bool] | None:
+    """Returns a predicate for immutable values of the type, or None if none are known."""
+    return _is_builtin_dtype if issubclass(cls, np.dtype) else None
+
+
+def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
+    """Returns the names of attributes that decide equality: equal attributes, equal values.
+
+    The C core then reads them itself, and calls the key only if it can't. If there's no key, a
+    value equals itself while these attributes do. Returns True if values have no attributes and
+    never change, though the parts in their key might; None if neither is known.
+    """
+    if cls in (types.MethodType, jtu.PyTreeDef):
+        return True
+    definer = _definer(cls)
+    fields = _generated_fields(cls, definer)
+    if fields is None and (facts := facts_of(cls)).base is tuple:
+        return (facts.is_complete and not slots_of(cls, tuple)) or None
+    names = [name for name, compare in fields or () if compare]
+    if fields is None and static_key(cls) is None:  # the fields in its hash show changes
+        fields = _generated_fields(cls, _definer(cls, "__hash__"), "__hash__")
+        names = [name for name, _ in fields or ()]
+    elif definer is not cls:
+        return None
+    if fields is None or any(type(name) is not str for name in names):
+        return None
+    return tuple(names)
