@@ -28,3 +28,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
 
     markdown = markdown.replace("(../README.md", "(index.md")
     return re.sub(r"\]\(([\w./-]+)((?:#[\w-]*)?)\)", target, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    # A page that a docstring names.
+    return re.sub(r"<code>docs/([\w-]+)\.md</code>", r'<a href="../\1/">\1</a>', html)

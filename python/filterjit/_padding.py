@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from ._base._checks import positive_int
 from ._base._package import public
@@ -16,8 +17,8 @@ _T = TypeVar("_T")
 
 @public
 def pad_to(
-    tree: _T, sizes: int | Iterable[int], *, axis: int = 0, fill: Any = 0
-) -> tuple[_T, np.ndarray[Any, np.dtype[np.bool_]]]:
+    tree: _T, sizes: int | Iterable[int], *, axis: int = 0, fill: float | str = 0
+) -> tuple[_T, npt.NDArray[np.bool_]]:
     """Pads each array of a tree along one axis, to the smallest of `sizes` that holds it.
 
     Padding compiles nothing. NumPy arrays stay NumPy arrays. A ``jax.Array`` is padded on the host,

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from . import _core
 from ._base._checks import NOT_GIVEN, check_callable
 from ._base._errors import format_path, short_repr
 from ._base._package import public
 from ._compat import _flax_compat, _jax_compat
-from ._trees._filters import Expression, as_expression, or_none
+from ._trees._filters import Expression, Filter, as_expression, or_none
 from ._trees._nodes import Nodes
 from ._trees._registry import NUMBERS, leaves_of, registry
 
@@ -263,7 +264,7 @@ def scan(
     unroll: int | bool = 1,
     _split_transpose: bool = False,
     *,
-    traced: Any = False,
+    traced: bool | str | Filter = False,
 ) -> tuple[_C, _Y]:
     """Runs a function for each slice of arrays, with a carry: ``jax.lax.scan`` over any pytrees.
 
@@ -314,11 +315,11 @@ def scan(
 
 @_public
 def while_loop(
-    cond_fun: Callable[[_C], Any],
+    cond_fun: Callable[[_C], ArrayLike],
     body_fun: Callable[[_C], _C],
     init_val: _C,
     *,
-    traced: Any = False,
+    traced: bool | str | Filter = False,
 ) -> _C:
     """Runs a function while a condition holds: ``jax.lax.while_loop`` over any pytree.
 
@@ -352,13 +353,13 @@ def while_loop(
 
 @_public
 def fori_loop(
-    lower: Any,
-    upper: Any,
-    body_fun: Callable[[Any, _C], _C],
+    lower: ArrayLike,
+    upper: ArrayLike,
+    body_fun: Callable[[jax.Array, _C], _C],
     init_val: _C,
     *,
     unroll: int | bool | None = None,
-    traced: Any = False,
+    traced: bool | str | Filter = False,
 ) -> _C:
     """Runs a function for each integer of a range: ``jax.lax.fori_loop`` over any pytree.
 
@@ -393,12 +394,12 @@ def fori_loop(
 
 @_public
 def cond(
-    pred: Any,
+    pred: ArrayLike,
     true_fun: Callable[..., _Y],
     false_fun: Callable[..., _Y],
     *operands: Any,
     operand: Any = NOT_GIVEN,
-    traced: Any = False,
+    traced: bool | str | Filter = False,
 ) -> _Y:
     """Runs one of two functions: ``jax.lax.cond`` over any pytrees.
 
@@ -436,11 +437,11 @@ def cond(
 
 @_public
 def switch(
-    index: Any,
+    index: ArrayLike,
     branches: Sequence[Callable[..., _Y]],
     *operands: Any,
     operand: Any = NOT_GIVEN,
-    traced: Any = False,
+    traced: bool | str | Filter = False,
 ) -> _Y:
     """Runs one of several functions: ``jax.lax.switch`` over any pytrees.
 

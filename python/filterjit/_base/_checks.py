@@ -14,7 +14,7 @@ class _NotGiven:
         return "<not given>"
 
 
-NOT_GIVEN = _NotGiven()
+NOT_GIVEN: Any = _NotGiven()
 
 
 def did_you_mean(given: Any, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
+import jax
+
 from .._base._checks import one_of
 from .._compat import _jax_compat
 from ._caches import MAXSIZE
@@ -26,7 +28,7 @@ class OptionsOfJax(TypedDict, total=False):
     """Options that are passed on to ``jax.jit``."""
 
     keep_unused: bool
-    device: Any
+    device: jax.Device | None
     backend: str | None
     inline: Any
     compiler_options: dict[str, Any] | None

@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from jax.sharding import Mesh
+
 from .._base import _errors
 from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names
 from .._base._package import public
@@ -36,7 +38,7 @@ class _Options(OptionsOfJax, total=False):
     maxsize: int
     in_shardings: Any
     out_shardings: Any
-    mesh: Any
+    mesh: Mesh | None
     same_on_all_processes: bool | None
 
 
@@ -101,16 +103,16 @@ def filter_jit(**options: Unpack[_Options]) -> _Decorator: ...
 
 @public
 def filter_jit(
-    fun: Any = NOT_GIVEN,
+    fun: Callable[_P, _T] = NOT_GIVEN,
     *,
-    donate: Any = "none",
-    traced: Any = (),
-    functions: str = "identity",
-    on_retrace: Any = None,
+    donate: Donate = "none",
+    traced: Traced = (),
+    functions: Functions = "identity",
+    on_retrace: OnRetrace = None,
     maxsize: int = MAXSIZE,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    mesh: Any = None,
+    mesh: Mesh | None = None,
     same_on_all_processes: bool | None = None,
     **jitkwargs: Any,
 ) -> Any:
@@ -243,7 +245,7 @@ def filter_jit(
         return _jit(NO_OPTIONS, fun)
     if jitkwargs:
         _check_jitkwargs(jitkwargs)
-    donate = Donation.of(donate)
+    donation = Donation.of(donate)
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
     check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     own = own_options("filter_jit", on_retrace, maxsize)
@@ -253,7 +255,7 @@ def filter_jit(
         shardings = options.Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
         **own,
-        donate=donate,
+        donate=donation,
         functions=functions,
         shardings=shardings,
         same_on_all_processes=same_on_all_processes,

@@ -72,7 +72,7 @@ def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], FilterJit[_
 
 @public
 def jit(
-    fun: Any = NOT_GIVEN,
+    fun: Callable[_P, _T] = NOT_GIVEN,
     /,
     *,
     on_retrace: OnRetrace = None,

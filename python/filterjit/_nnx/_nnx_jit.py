@@ -17,6 +17,8 @@ from typing import (
     overload,
 )
 
+import jax
+
 from .. import _core
 from .._base._call_hooks import Failure
 from .._base._checks import NOT_GIVEN
@@ -219,7 +221,7 @@ class _Options(TypedDict, total=False):
     donate_argnums: int | Iterable[int] | None
     donate_argnames: str | Iterable[str] | None
     keep_unused: bool
-    device: Any
+    device: jax.Device | None
     backend: str | None
     inline: bool
     graph: bool | None
@@ -239,7 +241,7 @@ def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], NNXJit[_P, 
 @functools.partial(public, module="filterjit.nnx")
 @functools.partial(advising, others=OF_FILTER_JIT)
 def jit(
-    fun: Any = NOT_GIVEN,
+    fun: Callable[_P, _T] = NOT_GIVEN,
     *,
     in_shardings: Any = None,
     out_shardings: Any = None,
@@ -248,7 +250,7 @@ def jit(
     donate_argnums: int | Iterable[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
     keep_unused: bool = False,
-    device: Any = None,
+    device: jax.Device | None = None,
     backend: str | None = None,
     inline: bool = False,
     graph: bool | None = None,

@@ -10,11 +10,11 @@ which is part of its cache key. With a given mesh, it becomes a ``NamedSharding`
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from .. import _core
 from .._base._arrays import is_spec, is_tracing, rest_of
@@ -37,6 +37,8 @@ from ._specs import (
     problem_of,
     show_path,
 )
+
+_T = TypeVar("_T")
 
 
 def is_value(x: Any) -> bool:
@@ -110,7 +112,7 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
 
 
 @functools.partial(public, module="filterjit.sharding")
-def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
+def place(tree: _T, rules: Any, mesh: Mesh | None = None) -> _T:
     """Returns a tree with its arrays placed on the devices of a mesh.
 
     This is ``jax.device_put`` for the arrays of any pytree. Everything else stays unchanged.
