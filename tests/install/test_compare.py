@@ -39,8 +39,7 @@ def test_a_script_with_a_clock(tmp_path: Path) -> None:
     """Its output is shown once, and its time isn't a difference. Each run is a process."""
     source = BEGIN + "print(time.time())\nprint(sys.argv[1:], input.__name__, sys.stdin.read())"
     done = compare(source, folder=tmp_path)
-    shown = [line for line in done.stdout.splitlines() if not line.startswith("the machine was")]
-    first, _, arguments, *table, verdict, output = shown
+    first, _, arguments, *table, verdict, output = done.stdout.splitlines()
     assert first.startswith("sum ") and arguments == "['--seed', '1'] input "
     assert table[0].split() == ["fastest", "run", "plain", "filterjit"]
     labels = ["wall", "processor", "compiling", "without compiling"]
@@ -94,10 +93,10 @@ STOPS: dict[str, tuple[str, list[str], int]] = {
     "run 2 of 4, filterjit failed with status 1: ValueError: no state": (
         BEGIN + "if n == 1:\n    raise ValueError('no state')", [], 2
     ),
-    "the program uses filterjit itself. Compare it before its conversion.": (
+    "the script uses filterjit itself. Compare it before its conversion.": (
         BEGIN + "import filterjit\nfilterjit.filter_jit(lambda x: x)(x)", [], 1
     ),
-    "nothing was replaced: for functions of `jax.jit`, pass `--jax`.": (OF_JAX, [], 2),
+    "nothing was replaced. For functions of `jax.jit`, pass `--jax`.": (OF_JAX, [], 2),
     "run 1 of 4, plain ended by `os._exit`, before it was measured.": (
         "import os\nos._exit(0)", ["--jax"], 1
     ),

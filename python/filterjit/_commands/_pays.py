@@ -1,7 +1,7 @@
-"""``python -m filterjit run --compare``: does filterjit pay? Runs a program without and with it.
+"""``python -m filterjit run --compare``: does filterjit pay? Runs a script without and with it.
 
-Each run is a process of its own, ``run --measured FOLDER``, with `record`. It writes how long JAX
-compiled, and how many functions filterjit ran. The rest is measured here. Imports no JAX.
+Each run is a process, ``run --measured FOLDER``, in which `record` counts the seconds of compiling
+and the functions that filterjit ran. Imports no JAX.
 """
 
 import atexit
@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from .._base._after_import import after_import
@@ -20,13 +21,11 @@ from .._base._rooms import PACKAGE
 from .._terminal._text import table
 
 _SIDES = ("plain", "filterjit")
-_MOST_LINES = 3
-_BUSY = 2.5  # processes per core
 
 
 def record(folder: str) -> None:
-    """Writes the results of this process to `folder` when it ends. Moves JAX's persistent cache, if
-    the program has one, to an empty folder."""
+    """Writes the results of this process to `folder` when it ends. If the script uses JAX's
+    persistent cache, moves it to an empty folder."""
     spans: list[tuple[float, float]] = []
     cache = os.path.join(folder, "cache")
 
@@ -45,8 +44,7 @@ def record(folder: str) -> None:
     def write() -> None:
         records = sys.modules.get(f"{PACKAGE}._observe._records")
         functions = 0 if records is None else len(records.functions.groups())
-        with open(os.path.join(folder, "run.json"), "w") as file:
-            json.dump({"compiling": _length(spans), "functions": functions}, file)
+        Path(folder, "run.json").write_text(json.dumps([_length(spans), functions]))
 
     after_import("jax", listen)
     atexit.register(write)
@@ -62,23 +60,17 @@ def _length(spans: Sequence[tuple[float, float]]) -> float:
 
 
 class _Run(NamedTuple):
-    """One run: seconds, the number of functions that filterjit ran, the lines of its stdout, and
-    the machine's load per core at its end."""
+    """The seconds and the stdout of one run."""
 
     wall: float
-    processor: float | None
+    processor: float
     compiling: float
-    functions: int
+    without_compiling: float
     lines: list[str]
-    load: float
-
-    @property
-    def without_compiling(self) -> float:
-        return max(self.wall - self.compiling, 1e-9)
 
 
 def compare(program: Sequence[str], *, jax: bool, times: int) -> int:
-    """Runs a program 4 * `times` times, without and with filterjit. Prints which is faster and if
+    """Runs a script 4 * `times` times, without and with filterjit. Prints which is faster and if
     the output differs. Exits with a reason if a run says nothing."""
     runs: tuple[list[_Run], list[_Run]] = [], []
     order = (0, 1, 1, 0) * times
@@ -86,12 +78,13 @@ def compare(program: Sequence[str], *, jax: bool, times: int) -> int:
         name = f"run {i} of {len(order)}, {_SIDES[side]}"
         print(name, file=sys.stderr, flush=True)
         options = ["--jax"] * (side and jax) + ["--plain"] * (1 - side)
-        run = _run([*options, *program], name, is_first=i == 1)
-        if run.functions and not side:
-            _stop("the program uses filterjit itself. Compare it before its conversion.")
-        if side and not run.functions:
-            more = "" if jax else ": for functions of `jax.jit`, pass `--jax`"
-            _stop(f"nothing was replaced{more}.")
+        run, functions = _run([*options, *program], name, is_first=i == 1)
+        if functions and not side:
+            _stop("the script uses filterjit itself. Compare it before its conversion.")
+        if side and not functions:
+            _stop(
+                "nothing was replaced." + " For functions of `jax.jit`, pass `--jax`." * (not jax)
+            )
         runs[side].append(run)
     print(*_times(*runs), *_output(*runs), sep="\n")
     return 0
@@ -101,91 +94,67 @@ def _stop(reason: str) -> NoReturn:
     sys.exit(f"run --compare: {reason}")
 
 
-def _run(arguments: Sequence[str], name: str, *, is_first: bool) -> _Run:
-    """Runs a program once. Passes on the output of the first run, and stderr."""
+def _run(arguments: Sequence[str], name: str, *, is_first: bool) -> tuple[_Run, int]:
+    """Runs a script once. Also returns the number of functions that filterjit ran. Passes on the
+    output of the first run."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
         command = [sys.executable, *flags, "-m", PACKAGE, "run", f"--measured={folder}"]
-        lines = []
-        begin = time.perf_counter()
+        lines, begin, used = [], time.perf_counter(), sum(os.times()[2:4])
         with subprocess.Popen(
             [*command, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=None if is_first else errors,
         ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
+            for line in process.stdout or ():
                 lines.append(line.decode(errors="replace").rstrip("\r\n"))
                 if is_first:
                     sys.stdout.buffer.write(line)
                     sys.stdout.flush()
-            processor = _wait(process)
         wall = time.perf_counter() - begin
         if process.returncode:
             errors.seek(0)
             last = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
             _stop(f"{name} failed with status {process.returncode}" + (last and f": {last}"))
-        try:
-            with open(os.path.join(folder, "run.json")) as file:
-                return _Run(wall, processor, **json.load(file), lines=lines, load=_load())
-        except FileNotFoundError:
+        results = Path(folder, "run.json")
+        if not results.exists():
             _stop(f"{name} ended by `os._exit`, before it was measured.")
-
-
-def _load() -> float:
-    """Returns the number of processes that are ready to run, per core; 0 if unknown."""
-    return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
-
-
-def _wait(process: "subprocess.Popen[bytes]") -> float | None:
-    """Waits for a process. Returns the processor time of it and its children, if known."""
-    if not hasattr(os, "wait4"):
-        process.wait()
-        return None
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return used.ru_utime + used.ru_stime
+        compiling, functions = json.loads(results.read_text())
+    rest = max(wall - compiling, 1e-9)
+    return _Run(wall, sum(os.times()[2:4]) - used, compiling, rest, lines), functions
 
 
 def _times(*sides: Sequence[_Run]) -> list[str]:
     """Returns lines with the times of the fastest run of each side, and the verdict."""
     fastest = [min(runs, key=lambda run: run.without_compiling) for runs in sides]
     rows = [["fastest run", *_SIDES]]
-    for name in ("wall", "processor", "compiling", "without_compiling"):
-        values = [getattr(run, name) for run in fastest]
-        rows.append([name.replace("_", " "), *("" if x is None else f"{x:.2f} s" for x in values)])
+    for name in _Run._fields[:4]:
+        rows.append([name.replace("_", " "), *(f"{getattr(x, name):.2f} s" for x in fastest)])
     plain, ours = ([run.without_compiling for run in runs] for runs in sides)
     is_clear = max(ours) < min(plain) or max(plain) < min(ours)
     pairs = [a / b for a, b in zip(plain, ours, strict=True)]
     ratio = f"{min(plain) / min(ours):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
-    begin = "" if is_clear else "no difference: "
-    load = max(run.load for runs in sides for run in runs)
-    busy = f"the machine was busy, with {load:.0f} processes per core: the times are rough"
     return [
         *table(rows),
-        *[busy] * (load > _BUSY),
-        f"{begin}plain / filterjit, without compiling: {ratio}",
+        f"{'' if is_clear else 'no difference: '}plain / filterjit, without compiling: {ratio}",
     ]
 
 
 def _output(plain: Sequence[_Run], ours: Sequence[_Run]) -> list[str]:
     """Returns lines about differences in the output. Lines that differ between plain runs are
     noise."""
-    first, *others = (run.lines for run in plain)
-    noise, found = set[int](), dict[int, tuple[str | None, str | None]]()
-    for lines in others:
-        noise |= {i for i, (a, b) in enumerate(zip_longest(first, lines)) if a != b}
-    for run in ours:
-        for i, (a, b) in enumerate(zip_longest(first, run.lines)):
-            if a != b and i not in noise:
-                found.setdefault(i, (a, b))
-    noisy = "1 line that differs" if len(noise) == 1 else f"{len(noise)} lines that differ"
+    noise, found = 0, list[str]()
+    lines = zip_longest(*(run.lines for run in [*plain, *ours]), fillvalue="(no line)")
+    for i, (first, *rest) in enumerate(lines, 1):
+        others = [text for text in rest if text != first]
+        if others and rest[: len(plain) - 1] != [first] * (len(plain) - 1):
+            noise += 1
+        elif others:
+            found += [f"  line {i}, plain: {first}", f"  line {i}, filterjit: {others[0]}"]
+    noisy = "1 line that differs" if noise == 1 else f"{noise} lines that differ"
     except_for = f", except for {noisy} between plain runs too" if noise else ""
     if not found:
         return [f"the same output{except_for}"]
-    lines = [f"different output: {len(found)} of {len(first)} lines{except_for}"]
-    for i, texts in sorted(found.items())[:_MOST_LINES]:
-        shown = ("(no line)" if text is None else text for text in texts)
-        lines += [f"  line {i + 1}, {side}: {x}" for side, x in zip(_SIDES, shown, strict=True)]
-    return lines
+    head = f"different output: {len(found) // 2} of {len(plain[0].lines)} lines{except_for}"
+    return [head, *found[:6]]
