@@ -11,7 +11,7 @@ from typing import Any
 def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
-        help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
+        help="run a script with filterjit.filter_jit instead of equinox.filter_jit",
         usage="%(prog)s [-h] [--jax] [--report] [--explain] [--compare] (SCRIPT | -m MODULE | -c CODE) [argument ...]",
         description=(
             "Runs a script, module or string like python, with equinox.filter_jit replaced with "
@@ -38,8 +38,8 @@ def _add_run(commands: Any) -> None:
         "--compare",
         action="store_true",
         help=(
-            "run the program four times, without and with filterjit, and print which is faster and "
-            "if the output differs; the program must end by itself, and can be repeated"
+            "run the script four times, without and with filterjit, and print which is faster and "
+            "if the output differs; use one that ends by itself and can be repeated"
         ),
     )
     parser.add_argument(
@@ -70,7 +70,7 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
             late = [x for x in argv[i + 1 :] if x.partition("=")[0] in _OPTIONS - before]
             if late:
                 print(
-                    f"run: the program gets `{late[0]}`: options of run come before the program "
+                    f"run: the script gets `{late[0]}`: options of run come before the script "
                     "(and `--`, where it has such options)",
                     file=sys.stderr,
                 )
@@ -101,7 +101,7 @@ def _compare(program: list[str], kind: str, options: argparse.Namespace) -> int:
     if options.report or options.explain:
         options.error("--compare prints no report: leave out --report and --explain")
     if kind == "-":
-        options.error("the program runs several times, and standard input can be read only once")
+        options.error("the script runs several times, and standard input can be read only once")
     if options.times < 1:
         options.error("--times must be at least 1")
 
@@ -115,7 +115,7 @@ def _compare(program: list[str], kind: str, options: argparse.Namespace) -> int:
 def _add_show(commands: Any) -> None:
     parser = commands.add_parser(
         "show",
-        help="describe a saved program",
+        help="list the signatures in a saved file",
         description="Lists the signatures in a file that `f.save` wrote. It loads no program.",
     )
     parser.add_argument("file", help="path of the file")
@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m filterjit") -
 
         hint = did_you_mean(unknown[0].partition("=")[0], options.known, 0.75)
         if not hint and argv[0] == "run":
-            hint = " Options of the program stand after SCRIPT."
+            hint = " Put the script's own options after SCRIPT."
         options.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
     status: int = options.run(options)
     return status

@@ -1,4 +1,4 @@
-"""Replaces ``equinox.filter_jit``, ``flax.nnx.jit`` and ``jax.jit`` in a whole program.
+"""Replaces ``equinox.filter_jit``, ``flax.nnx.jit`` and ``jax.jit`` in a whole process.
 
 Equinox: ``equinox.filter_jit`` becomes `filterjit.filter_jit`. Functions that Equinox's filter_jit
 returns call a FilterJit of the same function. This includes existing functions, and those that a
@@ -102,7 +102,7 @@ def _counterpart_of(wrapper: Any) -> Any:
         found = _get(wrapper, _COUNTERPART)
         if found.owner() is wrapper:
             return found.value
-    except AttributeError:  # absent, or replaced by None in a pickle
+    except AttributeError:  # absent, or None in a pickle
         pass
     from ._call._caches import Owned
 
@@ -135,9 +135,9 @@ def _changes_of_equinox() -> _Changes | None:
     wrapper_type = _equinox_compat.wrapper_type()
     if wrapper_type is None:
         warnings.warn(
-            "filterjit cannot replace filter_jit in Equinox "
-            f"{getattr(equinox, '__version__', '(unknown version)')}, whose internals it does not "
-            "support; the program runs on Equinox's own. `filterjit.filter_jit` itself works.",
+            "filterjit doesn't support the internals of Equinox "
+            f"{getattr(equinox, '__version__', '(unknown version)')}, so `eqx.filter_jit` is unchanged. "
+            "`filterjit.filter_jit` itself works.",
             stacklevel=4,
         )
         return None
@@ -198,19 +198,19 @@ _OTHERS["equinox"] = "It always replaces `equinox.filter_jit`."
 @functools.partial(advising, others=_OTHERS)
 def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     """Replaces ``equinox.filter_jit``, ``flax.nnx.jit`` and ``flax.nnx.cached_partial`` with their
-    counterparts in filterjit, in the whole program.
+    counterparts in filterjit, everywhere in the process.
 
     Existing functions of Equinox's filter_jit run on filterjit too. Existing functions of
-    ``flax.nnx.jit`` don't change. If the program hasn't imported Equinox or Flax NNX yet, the
-    replacement happens when it does. A second call does nothing.
+    ``flax.nnx.jit`` don't change. If nothing has imported Equinox or Flax NNX yet, the
+    replacement happens at the import. A second call does nothing.
 
     If filterjit doesn't support the version of Equinox, `install` issues a ``UserWarning`` and
-    leaves Equinox unchanged. With an unsupported version of Flax, ``flax.nnx.jit`` makes all calls.
+    leaves Equinox unchanged. With an unsupported version of Flax, all calls fall back to Flax.
 
     Arguments:
         flax: whether to replace the functions of ``flax.nnx`` and ``flax.nnx.compat``.
-        jax: whether to replace ``jax.jit`` by `filterjit.jit` for functions jitted from then on,
-            also in libraries. A module that has already run ``from jax import jit`` keeps the
+        jax: whether to replace ``jax.jit`` with `filterjit.jit` for functions jitted from then on,
+            including in libraries. A module that has already run ``from jax import jit`` keeps the
             original. JAX's own modules keep ``jax.jit``.
 
     Returns:

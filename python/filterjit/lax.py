@@ -250,7 +250,7 @@ def _traced(
 
 
 def _rebuilt(first: _Tree, last: _Tree) -> Any:
-    """Replaces the last carry's statics, which are equal, by the first one's objects."""
+    """Replaces the last carry's statics with the first one's equal objects."""
     return first.structure.unflatten(last.leaves)
 
 

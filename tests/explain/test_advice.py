@@ -15,7 +15,7 @@ def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
 
 LOST = function("m.g", traces=3, compiling=9.0)
 COMPARE = "`run --compare` tells whether filterjit pays."
-EXPLAIN = " `run --explain` tells why functions were traced again."
+EXPLAIN = " `run --explain` tells why functions were retraced."
 
 # The functions of the report, if retraces were explained, and the advice.
 ADVICE: list[tuple[list[dict[str, Any]], bool, str]] = [

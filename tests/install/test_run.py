@@ -61,7 +61,7 @@ def test_script(program: Path) -> None:
     assert ours.stdout.splitlines() == ["['a', '--b'] __main__ [2, 4, 2]", "int bool"]
     (program.parent / "short.py").touch()
     late = run_installed("short.py", "--report", cwd=program.parent).stderr
-    assert late.startswith("run: the program gets `--report`: options of run come before")
+    assert late.startswith("run: the script gets `--report`: options of run come before")
     assert run_installed("--", "short.py", "--report", cwd=program.parent).stderr == ""
 
 
@@ -74,7 +74,7 @@ USAGE: list[tuple[list[str], str]] = [
     (["--expain", "x.py"], "unrecognized arguments: --expain. Did you mean '--explain'?"),
     (
         ["--epochs", "x.py"],
-        "unrecognized arguments: --epochs. Options of the program stand after SCRIPT.",
+        "unrecognized arguments: --epochs. Put the script's own options after SCRIPT.",
     ),
 ]
 
@@ -240,7 +240,7 @@ def assert_same(
     options = {"status": None, "cwd": cwd, "env": environment(**variables), "stdin": stdin}
     theirs = run(*args, timeout=120, **options)  # type: ignore[arg-type]
     ours = run("-m", "filterjit", "run", *args, timeout=120, **options)  # type: ignore[arg-type]
-    ours.stderr = re.sub("^run: the program gets .*\n", "", ours.stderr)
+    ours.stderr = re.sub("^run: the script gets .*\n", "", ours.stderr)
     for text in (ours, theirs):
         text.stdout, text.stderr = (
             re.sub(r"0x[0-9a-f]+", "0x", x) for x in (text.stdout, text.stderr)

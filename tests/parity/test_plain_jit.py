@@ -74,7 +74,7 @@ def test_subclasses_of_numbers_are_made_by_jax(jit: Any, traces: Traces) -> Iter
         yield described(f, {"n": n})
     if isinstance(f, filterjit.types.FilterJit):
         assert f._hooks.handed_over.total() == 2 and "2" in str(f.report())
-        assert "`jax.jit` makes this call: a leaf of" in str(f.explain({"n": Level.HIGH}))
+        assert "falls back to `jax.jit`: a leaf of" in str(f.explain({"n": Level.HIGH}))
 
 
 @pytest.mark.parametrize("name", ["explain", "warm_up", "lower"])

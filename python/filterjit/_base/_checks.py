@@ -64,7 +64,7 @@ def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> 
         raise ValueError(
             f"`{option}` must be one of {listed}.\nIt is {value!r}."
             + did_you_mean(value, words)
-            + (f" It may also be {also}." if also else "")
+            + (f" It can also be {also}." if also else "")
         )
 
 

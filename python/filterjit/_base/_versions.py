@@ -58,11 +58,13 @@ def too_old() -> str | None:
 
 
 def old_flax() -> str | None:
-    """Returns a text about a Flax that makes all calls of `nnx.jit`, or None."""
+    """Returns a warning about an old Flax, or None."""
     version = _version("flax")
     if version is None or _release(version) >= _release(OLDEST_FLAX):
         return None
-    return f"Flax {version} makes all calls of `nnx.jit`, which needs Flax {OLDEST_FLAX} or newer."
+    return (
+        f"All calls of `nnx.jit` fall back to Flax {version}. It needs Flax {OLDEST_FLAX} or newer."
+    )
 
 
 def describe() -> str:

@@ -68,10 +68,10 @@ class PlainHooks(AsInJax):
     """The hooks of a function of `filterjit.jit`.
 
     Attributes:
-        upstream: the ``jax.jit`` of the same function and options. It makes the calls that aren't
-            supported here, and raises the errors of arguments and results.
-        reason: why `upstream` makes all calls, or "".
-        handed_over: the number of calls that `upstream` made, by reason.
+        upstream: the ``jax.jit`` of the same function and options. Unsupported calls
+            fall back to it, and it raises the errors of arguments and results.
+        reason: why all calls fall back, or "".
+        handed_over: the number of calls that fell back, by reason.
     """
 
     decorator = "jit"

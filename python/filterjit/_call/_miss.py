@@ -65,10 +65,10 @@ class RunningHooks(CallHooks):
     """Returns the error of arguments that don't fit the signature."""
 
     translate: Callable[[Failure], BaseException | str]
-    """Returns the exception to raise, or a reason to let `other` make the call."""
+    """Returns the exception to raise, or a reason to fall back to `other`."""
 
     other: Callable[[_core.FilterJit, str], Callable[..., Any]]
-    """Returns a function that makes the call instead."""
+    """Returns the function to fall back to."""
 
     inspect: Callable[[_core.Variant, tuple[Any, ...], tuple[Any, ...]], bool | None]
     """Returns True if the new program can raise; None if it's too early to tell."""
@@ -190,7 +190,7 @@ class FunctionHooks(RunningHooks):
     """The ``jax.jit`` that implements `lower`, `trace` and `eval_shape`; None for our own."""
 
     def reason_to_hand_over(self, structure: _core.Structure) -> str:
-        """Returns why `upstream` makes calls with these arguments, or "" if it doesn't."""
+        """Returns why calls with these arguments fall back to `upstream`, or ""."""
         return ""
 
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...] | None:

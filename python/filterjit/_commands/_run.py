@@ -84,7 +84,7 @@ def _print_report(options: argparse.Namespace) -> None:
 
 
 def _new_main() -> types.ModuleType:
-    """Replaces the process's ``__main__`` by a new module, as at python's start. Returns it."""
+    """Replaces the process's ``__main__`` with a new module, as at python's start. Returns it."""
     main = types.ModuleType("__main__")
     main.__loader__ = importlib.machinery.BuiltinImporter
     if sys.version_info < (3, 14):

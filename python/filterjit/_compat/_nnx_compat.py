@@ -1,7 +1,7 @@
 """The private names of Flax NNX for `filterjit.nnx`. Importing this module imports Flax.
 
-The names are Flax 0.12's. If the installed version lacks one, `supported` is False, and Flax's own
-``nnx.jit`` makes every call.
+The names are Flax 0.12's. If the installed version lacks one, `supported` is False, and all calls
+fall back to Flax's ``nnx.jit``.
 """
 
 import inspect
@@ -136,7 +136,7 @@ def has_static_tracer(node: Any) -> bool:
 
 
 def settle(variable: Any) -> None:
-    """Replaces a Variable's value by what ``jax.jit`` returns for it, unless it's a JAX array."""
+    """Replaces a Variable's value with ``jax.jit``'s result for it, unless it's a JAX array."""
     value = variable._raw_value
     if not isinstance(value, jax.Array):
         object.__setattr__(variable, "_raw_value", _same(value))
@@ -237,7 +237,7 @@ def cached_partial(
 
 
 def only_nodes(tree: Any) -> Any:
-    """Replaces all leaves except Variables and Pytrees by None."""
+    """Replaces all leaves except Variables and Pytrees with None."""
     return extract.clear_non_graph_nodes(tree)
 
 

@@ -93,14 +93,14 @@ def jit(
     Static arguments are compared as in `filter_jit`, by type and value: ``(1,)`` and ``(True,)``
     differ here, unlike in ``jax.jit``.
 
-    ``jax.jit`` itself makes unsupported calls, and raises the errors of arguments and results.
-    ``f.report()`` says how many calls it made, and why.
+    Unsupported calls fall back to ``jax.jit``, which also raises the errors of arguments and
+    results. ``f.report()`` says how many calls fell back, and why.
 
     Arguments:
         fun: the function. If omitted, `jit` returns a decorator.
         on_retrace: see `filter_jit`.
         maxsize: see `filter_jit`.
-        options: options of ``jax.jit``. For unsupported ones, ``jax.jit`` makes all calls.
+        options: options of ``jax.jit``. With unsupported ones, all calls fall back to ``jax.jit``.
 
     Returns:
         A `FilterJit`. Without `fun`, a decorator.

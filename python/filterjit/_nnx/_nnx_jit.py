@@ -264,7 +264,7 @@ def jit(
     update the Variables in the arguments. With ``graph=True, graph_updates=True`` they update
     attributes too.
 
-    ``flax.nnx.jit`` makes unsupported calls, such as those under a trace. The function's
+    Unsupported calls, such as calls in a trace, fall back to ``flax.nnx.jit``. The function's
     `handed_over` counts them.
 
     Arguments:

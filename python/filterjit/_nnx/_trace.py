@@ -129,7 +129,7 @@ class TracedFunction:
     def dynamic(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Replaces static arguments by None. Raises HandOver for static Variables and Modules."""
+        """Replaces static arguments with None. Raises HandOver for static Variables and Modules."""
         if not self.static:
             return args, kwargs
         values = [x for static, x in self.static.of_call(args, kwargs) if static]
@@ -151,8 +151,8 @@ class TracedFunction:
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the arguments' Variables and Pytrees. Raises HandOver if upstream must make the
-        call."""
+        """Returns the arguments' Variables and Pytrees. Raises HandOver if the call must fall
+        back."""
         if compat.is_top_level():
             raise HandOver(NOT_TRACED)
         nodes = self.nodes(args, kwargs)

@@ -126,7 +126,7 @@ class Explanation:
         if any(cause.kind == "first" for cause in self.causes):
             return f"{self.name}: compiles: no program is compiled for it yet"
         if any(cause.kind == "handed over" for cause in self.causes):
-            return f"{self.name}: `jax.jit` makes this call: {self.causes[0].now}"
+            return f"{self.name}: falls back to `jax.jit`: {self.causes[0].now}"
         fails = any(cause.kind == "deleted" for cause in self.causes)
         others = all(cause.is_of_function and cause.kind != "function" for cause in self.causes)
         begin = "compiles" if others else "compiles again"

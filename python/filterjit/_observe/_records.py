@@ -107,7 +107,7 @@ class Cost:
 class Times(NamedTuple):
     """Times of timed hits: `FjTimes` in csrc/call/variant.h, in nanoseconds.
 
-    If ``jax.jit`` makes a hit, its executable can't be timed. It's assumed to take as long as in
+    If a hit falls back to ``jax.jit``, its executable can't be timed. It's assumed to take as long as in
     direct calls.
     """
 
@@ -311,7 +311,7 @@ class FunctionRecord:
         functions: the number of functions in a total.
         counters: `calls`, `hits` and `times` of the cache at the last `refresh`, or at its death.
         captured: a description of the arrays that its last program captured, or "".
-        handed_over: the number of calls that ``jax.jit`` or ``flax.nnx.jit`` made, by reason.
+        handed_over: the number of calls that fell back to ``jax.jit`` or ``flax.nnx.jit``, by reason.
         cache, jitted: weak references to the cache, and to the function first called with it.
     """
 

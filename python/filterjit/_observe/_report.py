@@ -207,10 +207,10 @@ def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str,
     direct = sum(v["direct"] for v in variants)
     upstream = "flax.nnx.jit" if whole.decorator == "nnx.jit" else "jax.jit"
     for reason, n in whole.handed_over.most_common():
-        remarks.append(f"{upstream} made {n:,} of its calls: {reason}.")
+        remarks.append(f"{n:,} of its calls fell back to {upstream}: {reason}.")
     for reason, n in passed_on.most_common(1):
         if n >= max(_OFTEN, direct + 1) and reason not in (_REASONS["waiting"], _REASONS["off"]):
-            remarks.append(f"jax.jit made {n:,} of its calls: {reason}.")
+            remarks.append(f"{n:,} of its calls fell back to jax.jit: {reason}.")
     file, line = whole.place or (None, None)
     return {
         "name": whole.name,

@@ -58,8 +58,8 @@ class Report:
 
         ``dispatch``, ``program`` and ``waiting`` are times of hits, or None if not measured (see
         `switches.time_calls`). ``program`` is the time in the executable, which on many devices
-        only starts the program. If ``jax.jit`` makes all calls, both are None, because it doesn't
-        tell them apart. ``waiting`` is for programs that can raise.
+        only starts the program. If all calls fall back to ``jax.jit``, which doesn't tell them
+        apart, both are None. ``waiting`` is for programs that can raise.
 
         ``direct`` counts the calls that went straight to their executable (see `switches.direct`),
         and ``passed_on`` the calls through ``jax.jit``, by reason. ``cause`` says why a function
@@ -157,7 +157,7 @@ def advise(report: Report, *, explained: bool, jax: bool) -> str:
         return "No jitted function was called." + more * bool(others.get("compiles") and not jax)
     said = "`run --compare` tells whether filterjit pays."
     if not explained and any(f["traces"] > f["functions"] for f in functions):
-        said += " `run --explain` tells why functions were traced again."
+        said += " `run --explain` tells why functions were retraced."
     return said
 
 

@@ -131,7 +131,7 @@ def _tell_of_many(
     trace: TraceRecord,
     explain: Callable[[], "Explanation"],
 ) -> str | None:
-    """Counts a compilation of `fun`, which is about to be traced. Returns a text about many
+    """Counts a compilation of `fun`, which is about to be traced. Returns a warning about many
     compilations in a row, or None."""
     record = cache.record
     now = Compilation.of(record, variant, trace)

@@ -20,7 +20,7 @@ from ._wording import dtype_of
 TITLES = {
     "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
-    "handed over": "a call that `jax.jit` makes",
+    "handed over": "a call that falls back to `jax.jit`",
     "function": "defined or jitted again",
     "given": "argument added or left out",
     "class": "different class",

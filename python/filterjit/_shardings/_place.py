@@ -168,7 +168,7 @@ def place(tree: _T, rules: Any, mesh: Mesh | None = None) -> _T:
 
 
 def _without_devices(rules: Any) -> Any:
-    """Replaces devices in `rules` by their shardings."""
+    """Replaces devices in `rules` with their shardings."""
     leaves, structure = flatten(rules, True, is_leaf=is_value)
     if not any(isinstance(x, jax.Device) for x in leaves):
         return rules
