@@ -65,8 +65,11 @@ def _number_that_changes(jit: Any) -> Call:
     return lambda: f(x, float(next(numbers)))
 
 
-def _train(number: int, **options: Any) -> Callable[[Any], Call]:
-    """Returns what makes a training step by Adam, whose state is the result of the last one."""
+def _train(
+    number: int, *, steps: int = 1, prints: bool = False, **options: Any
+) -> Callable[[Any], Call]:
+    """Returns what makes a training step by Adam, whose state is the result of the last one.
+    `steps` of them are one scan, awaited. One that `prints` has the effect of `jax.debug.print`."""
 
     def make(jit: Any) -> Call:
         leaves = [jnp.full((2, 2), float(i)) for i in range(number)]
@@ -75,23 +78,24 @@ def _train(number: int, **options: Any) -> Callable[[Any], Call]:
             apply_fn=None, params=params, tx=optax.adam(1e-3)
         )
         state = state.replace(step=jnp.array(0))
-        step = jit(lambda state: state.apply_gradients(grads=state.params), **options)
+
+        def step(state: Any, _: Any = None) -> tuple[Any, None]:
+            if prints:
+                jax.debug.callback(lambda step: None, state.step)
+            return state.apply_gradients(grads=state.params), None
+
+        @functools.partial(jit, **options)
+        def train(state: Any) -> Any:
+            return step(state)[0] if steps == 1 else jax.lax.scan(step, state, length=steps)[0]
 
         def call() -> Any:
             nonlocal state
-            state = step(state)
-            return state
+            state = train(state)
+            return state if steps == 1 else jax.block_until_ready(state)
 
         return call
 
     return make
-
-
-def _with_a_callback(tree: Any) -> jax.Array:
-    """Computes a total of a tree, with the effect that `jax.debug.print` has."""
-    total = _total(tree)
-    jax.debug.callback(lambda total: None, total)
-    return total
 
 
 def _first_call(jit: Any) -> Call:
@@ -112,15 +116,13 @@ PROGRAMS: Mapping[str, tuple[str, Callable[[Any], Call]]] = {
         _again(lambda x, n: x * n, jnp.ones(2), 3, static_argnums=1),
     ),
     "dict_100": ("dict of 100 arrays, passed again", _again(_total, _layers(25))),
-    "callback": (
-        "the same, with a `jax.debug.callback`",
-        _again(_with_a_callback, _layers(25)),
-    ),
     "dict_336": ("nested dict of 336 arrays, passed again", _again(_total, _layers(84))),
     "adam_44": ("Adam, `TrainState` of 44 arrays", _train(14)),
     "adam_170": ("Adam, `TrainState` of 170 arrays", _train(56)),
     "adam_1010": ("Adam, `TrainState` of 1,010 arrays", _train(336)),
     "donated_170": ("the same of 170, donated", _train(56, donate_argnums=0)),
+    "prints_170": ("the same of 170, with a `jax.debug.callback`", _train(56, prints=True)),
+    "scan_44": ("1,000 steps of 44 in one `lax.scan`", _train(14, steps=1000)),
     "first": ("first call, of a function of 20 arrays", _first_call),
 }
 
