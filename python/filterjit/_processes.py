@@ -46,6 +46,7 @@ from . import _core
 from ._base._arrays import is_tracing, placement
 from ._base._errors import ProcessMismatchError, array_paths, format_path, short_repr
 from ._base._locks import RLock
+from ._call._direct import restore
 from ._call._programs import Programs, programs_of
 from ._call._settings import Settings
 from ._compat import _executable_compat, _jax_compat
@@ -131,7 +132,8 @@ class Comparison:
                     with contextlib.suppress(Exception):  # this process raises `e` in any case
                         _Wait(client, processes, self._name, raised=raised).run(call)
                 raise
-            program, about = _text_of(lowered), _arguments_in_words(variant, arrays)
+            about = _arguments_in_words(variant, restore(arrays, programs.order))
+            program = _text_of(lowered)
             _Wait(client, processes, self._name, program=program, about=about).run(call)
         self._compared.add(key)
 

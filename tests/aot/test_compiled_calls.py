@@ -107,6 +107,26 @@ def test_other_arguments(first: Any) -> None:
         assert line.startswith(words)
 
 
+def test_the_order_of_donated_arrays(make: Make) -> None:
+    """The first argument's come before the function's own, as in Equinox."""
+    w, b = X * 2, jnp.ones(5)
+
+    def body(w: Any, b: Any, x: Any, y: Any) -> Any:
+        return w * 2 + x, y, b.sum()
+
+    fun = eqx.Partial(body, w, b)
+    compiled = make(filter_jit(fun, donate="all"), SPEC, jax.ShapeDtypeStruct((2,), "int32"))
+    for i in range(30):
+        x, y = X + i, jnp.arange(2)
+        expected = [(w * 2 + x).tolist(), y.tolist(), 5]
+        assert [one.tolist() for one in compiled(x, y)] == expected
+        assert x.is_deleted() and not (w.is_deleted() or b.is_deleted())
+    assert mismatch(compiled, X, X) == [says("args[1]", "int32[2]", "float32[3]")]
+    if hasattr(compiled, "args_info"):
+        (x, y), _ = compiled.args_info
+        assert (x.shape, x.donated, y.shape) == ((3,), True, (2,))
+
+
 def test_several_at_once(first: Any) -> None:
     lines = mismatch(first, X, tree(point=Point(X, 2)), 4, name="b")
     assert len(lines) == 3 and ["point" in lines[0], "`n`" in lines[1]] == [True, True]

@@ -90,12 +90,17 @@ def test_which_arrays_are_deleted(jit: Jit, name: str, donate: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("donate", ["all", "warn"])
+@pytest.mark.parametrize("compiled", [False, True])
 @on_both
-def test_the_first_argument_is_donated_before_the_function(jit: Jit, donate: str) -> Any:
-    layer, x, found = Layer(array(1), 1), array(1), []
-    f = jit(eqx.Partial(lambda layer, x, y: layer.w + x + y, layer), donate=donate)
-    for _ in range(3):
-        out = f(x, array(2))
+def test_the_first_argument_is_donated_before_the_function(
+    jit: Jit, donate: str, compiled: bool
+) -> Any:
+    layer, x, found = Layer(array(3), 1), array(1), []
+    f = jit(eqx.Partial(lambda layer, x, y: layer.w * 2 + x + y.sum(), layer), donate=donate)
+    if compiled:
+        f = f.lower(x, array(2, 5)).compile()
+    for _ in range(30):
+        out = f(x, array(2, 5))
         found.append((out.tolist(), deleted(layer, x)))
         x = out
     return found

@@ -164,6 +164,10 @@ WITH: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
         lambda: STRUCTURE(new_lambda(), X),
         {name: 2 * n for name, n in KEY.items()},
     ),
+    "donated arrays of the function": (
+        functools.partial(filter_jit(eqx.Partial(first, jnp.ones(3)), donate="all"), X),
+        {"__call__": 1, "arrange": 1},
+    ),
 }
 
 

@@ -37,25 +37,27 @@ _SIZES = re.compile(r"polymorphic shapes specification\. (.*?)\. Using|[Ee]rror 
 
 class Program(NamedTuple):
     """A compiled signature. `avals` and `shardings` are those of all arrays, beginning with those
-    in the function itself. In a loaded one, `placed` says which arrays were committed, and
-    `settings` has JAX's settings by name; both are None if they don't matter, and weak types then
-    don't either."""
+    in the function itself; `stage` takes them in `order`. In a loaded one, `placed` says which
+    arrays were committed, and `settings` has JAX's settings by name; both are None if they don't
+    matter, and weak types then don't either."""
 
     structure: _core.Structure
     avals: Sequence[Aval]
     shardings: Sequence[Any]
     stage: Any
+    order: Sequence[int] = ()
     placed: Sequence[bool] | None = None
     settings: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, structure: _core.Structure, stage: Any) -> "Program":
+    def of(cls, structure: _core.Structure, stage: Any, order: Sequence[int] = ()) -> "Program":
         leaves = jax.tree_util.tree_leaves(stage.args_info)
         avals = [Aval(tuple(aval.shape), aval.dtype, False) for aval in leaves]
         shardings: list[Any] = [None] * len(avals)
         with contextlib.suppress(Unsupported):
             shardings = _program.input_shardings(stage)
-        return cls(structure, avals, shardings, stage)
+        both = _direct.restore(avals, order), _direct.restore(shardings, order)
+        return cls(structure, *both, stage, order)
 
     def compare(self, paths: Sequence[list[Any]], arrays: Sequence[Any]) -> list[Cause]:
         """Explains why the program doesn't take these arrays, or settings."""
@@ -141,11 +143,11 @@ class CompiledHooks(RunningHooks):
         call: Any,
         outputs: tuple[_core.Structure, ...],
     ) -> _core.Variant:
-        """Gives `f` a variant for programs of one structure. `outputs` are the results' Structures,
-        by trace number."""
+        """Gives `f` a variant for programs of one structure and order. `call` takes arrays in this
+        order. `outputs` are the results' Structures, by trace number."""
         self.programs += programs
         cache = f._parts()[0]
-        structure = programs[0].structure
+        structure, call = programs[0].structure, _direct.in_order(call, programs[0].order)
         variant = cache.insert_compiled(structure, call, outputs, self.may_raise)
         if not self.settings.traced:
             return variant
@@ -259,8 +261,8 @@ class CompiledHooks(RunningHooks):
 
 
 class LoadedCall:
-    """Runs the program of a call, for loaded programs of one structure. `call` is the variant's: from
-    the second call of a kind on, it runs the program without this one."""
+    """Runs the program of a call, for loaded programs of one structure and order. From the second
+    call of a kind on, `call` runs the program without this one."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._programs = programs
@@ -269,7 +271,7 @@ class LoadedCall:
 
     def __call__(self, *arrays: Any) -> _core.Output:
         arrays = tuple(map(_without_subclass, arrays))
-        program = self._find(arrays)
+        program = self._find(_direct.restore(arrays, self._programs[0].order))
         if program is None:
             raise TypeError("no program takes these arrays")  # `translate` says why
         _direct.add_entry(self.call, program.stage, arrays)

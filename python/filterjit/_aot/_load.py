@@ -16,7 +16,7 @@ from .. import _core
 from .._base._checks import as_path
 from .._base._generic import _P, _T
 from .._base._package import public
-from .._call import _direct
+from .._call import _direct, _running
 from .._call._miss import registry_for
 from .._call._selection import ArgumentSelection, TracedNumbers
 from .._call._settings import Settings
@@ -219,6 +219,9 @@ def _decode(
     specs = [
         _codes.Coder(on).decode(entry["specs"]) for entry, on in zip(entries, devices, strict=True)
     ]
+    orders = [tuple(entry["order"]) for entry in entries]
+    if any(x and sorted(x) != [*range(len(y))] for x, y in zip(orders, specs, strict=True)):
+        raise ValueError("the number of arrays")
     left = iter(blobs)
     parts = [list(itertools.islice(left, 1 + len(entry["constants"]))) for entry in entries]
     # The arrays in the function itself, placed as one of its programs takes them. A NumPy array
@@ -244,7 +247,7 @@ def _decode(
         ((arguments, result),) = numbers
         structure = _structure_of(f, trees[arguments], registry)
         output = _core.flatten(registry, trees[result])[1]
-        _insert_portable(hooks, f, structure, output, parts[0][0], specs[0])
+        _insert_portable(hooks, f, structure, output, parts[0][0], specs[0], orders[0])
         return Loaded(f, hooks)
     by_structure: dict[int, list[int]] = {}
     for i, (arguments, _) in enumerate(numbers):
@@ -260,7 +263,7 @@ def _decode(
             leaves = (0,) * max(1, outputs[-1].num_leaves)
             tree = jax.tree_util.tree_structure(_core.output_unflatten(trace, leaves))
             stage = makes[i](tree)
-            one = Program.of(structure, stage)
+            one = Program.of(structure, stage, orders[i])
             avals = [
                 x if not weak else type(x)(x.shape, x.dtype, True)
                 for x, weak in zip(one.avals, entries[i]["weak"], strict=True)
@@ -293,8 +296,10 @@ def _insert_portable(
     output: _core.Structure,
     blob: bytes,
     specs: Sequence[Any],
+    order: tuple[int, ...],
 ) -> None:
     """Gives `f` the program of a portable file: compiled, unless it has symbolic dimensions."""
+    specs = _direct.arrange(specs, order)
     try:
         exported = export_module().deserialize(bytearray(blob))
     except ImportError as e:
@@ -311,17 +316,21 @@ def _insert_portable(
         return exported.call(*arrays)
 
     jitted = _jax_compat.jit(call, donate_argnums=donated)
+    running = _running.Running(None)
     try:
+        _running.ignore_donation(running)  # JAX has warned when it was saved
         stage = jitted.lower(*(_jax_compat.spec_of(aval, None) for aval in exported.in_avals))
     except ValueError as e:
         raise Unsupported(f"JAX cannot call it: {e}") from e
+    finally:
+        running.end()
     if all(isinstance(n, int) for aval in exported.in_avals for n in aval.shape):
         stage = stage.compile()
-        program = Program.of(structure, stage)
+        program = Program.of(structure, stage, order)
         hooks.insert_variant(f, [program], LoadedCall([program]).call, (output,))
         return
     variant = hooks.insert_variant(
-        f, [Program.of(structure, stage)], _direct.wrap(jitted), (output,)
+        f, [Program.of(structure, stage, order)], _direct.wrap(jitted), (output,)
     )
     cache, found = weakref.ref(f._parts()[0]), weakref.ref(variant)
     jitted.__wrapped__.__dict__["observed"] = lambda: (cache(), found())

@@ -103,6 +103,11 @@ class PreparedCall:
         return self.cache.hooks.registry
 
     @property
+    def order(self) -> tuple[int, ...]:
+        """The order in which the program takes the arrays, see `_direct.arrange`."""
+        return programs_of(self.variant).order
+
+    @property
     def function_arrays(self) -> tuple[Any, ...]:
         """The arrays or specs in the function itself."""
         return self.arrays[: self.variant.function.num_leaves]

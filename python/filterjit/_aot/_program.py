@@ -20,6 +20,7 @@ from .. import __version__, _core
 from .._base._arrays import Aval
 from .._base._errors import format_path
 from .._base._versions import needs
+from .._call._direct import arrange, restore
 from .._compat import _executable_compat, _jax_compat
 from .._observe._wording import describe_node
 from .._trees import _codes
@@ -62,14 +63,15 @@ def _unknown() -> Unsupported:
 
 def encode(
     stage: Any,
+    order: Sequence[int],
     specs: Sequence[Any] | None = None,
     exported: Any = None,
     serialize: Callable[[dict[str, Any]], bytes] | None = None,
 ) -> tuple[dict[str, Json], list[bytes], jax.Device]:
     """Returns the entry and the blobs of a signature, and one of its devices. Raises Unsupported.
 
-    `stage` is the ``jax.stages.Compiled``, and `specs` are those of all arrays, beginning with
-    those in the function itself. For a portable program, `stage` is the ``jax.stages.Lowered``,
+    `stage` is the ``jax.stages.Compiled``, which takes arrays in `order`, and `specs` are those of
+    all arrays, beginning with those in the function itself. For a portable program, `stage` is the ``jax.stages.Lowered``,
     and `exported` the ``jax.export.Exported`` with its bytes. `serialize` returns the bytes of
     an executable, from its parts.
     """
@@ -84,7 +86,7 @@ def encode(
         constants = [encode_array(x) for x in _executable_compat.executable_constants(stage)]
     else:
         blob = exported[1]
-    infos = jax.tree_util.tree_leaves(stage.args_info)
+    infos = restore(jax.tree_util.tree_leaves(stage.args_info), order)
     entry: dict[str, Json] = {
         "devices": [device.id for device in devices],
         "specs": coder.encode(
@@ -96,9 +98,10 @@ def encode(
                     info.donated,
                     sharding,
                 )
-                for info, sharding in zip(infos, shardings, strict=True)
+                for info, sharding in zip(infos, restore(shardings, order), strict=True)
             ]
         ),
+        "order": list(order),
         "placed": specs and [x.sharding is not None for x in specs],
         "weak": specs and [x.weak_type for x in specs],
         "program": program,
@@ -162,7 +165,7 @@ def decode(
             jax.stages.ArgInfo(
                 jax.core.ShapedArray(shape, _codes.decode_dtype(dtype)), bool(donated)
             )
-            for shape, dtype, donated, _ in coder.decode(entry["specs"])
+            for shape, dtype, donated, _ in arrange(coder.decode(entry["specs"]), entry["order"])
         )
         parts = {**coder.decode(entry["program"]), "all_args_info": None}
         on, numbers = parts.pop("devices"), parts["kept_var_idx"]

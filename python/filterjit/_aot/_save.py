@@ -102,7 +102,9 @@ class _File:
         numbers = arguments, self.structure(result, "the result")
         encoded = settings and _codes.encode_settings(settings)
         of_file = None if exported else specs
-        entry, blobs, self.device = _program.encode(stage, of_file, exported, serialize)
+        entry, blobs, self.device = _program.encode(
+            stage, programs_of(variant).order, of_file, exported, serialize
+        )
         if encoded not in self.settings:
             self.settings.append(encoded)
         at = self.settings.index(encoded)

@@ -57,7 +57,7 @@ class _Stage:
         found = getattr(self.stage, name)
         if name in _INPUTS:
             leaves = jax.tree_util.tree_leaves(found, is_leaf=lambda x: x is None)
-            return self.prepared.arguments(leaves)
+            return self.prepared.arguments(_direct.restore(leaves, self.prepared.order))
         if name in _OUTPUTS:
             return self.prepared.result(found)
         return found
@@ -205,7 +205,8 @@ def _compiled(stage: Any, prepared: PreparedCall) -> Compiled[Any, Any]:
     name = f"{cache.record.name} (compiled)"
     f = hooks.make_filter_jit(cache.function, prepared.function_arrays, name, prepared.f._function)
     call = _direct.wrap(_executable_compat.compiled_call(stage), stage)
-    hooks.insert_variant(f, [Program.of(variant.structure, stage)], call, variant.outputs)
+    program = Program.of(variant.structure, stage, prepared.order)
+    hooks.insert_variant(f, [program], call, variant.outputs)
     return Compiled(f, stage, prepared)
 
 
@@ -248,7 +249,7 @@ def trace(
 def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
         jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
-        traced = getattr(jitted, "usual", jitted).trace(*arrays)
+        traced = jitted.trace(*arrays)
         may_raise = True  # if unknown
         with contextlib.suppress(Exception):
             program = contents(traced.jaxpr)
@@ -266,4 +267,4 @@ def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     prepared = prepare(f, args, kwargs)
     with prepared.working():
         jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
-        return prepared.result(getattr(jitted, "usual", jitted).eval_shape(*arrays))
+        return prepared.result(jitted.eval_shape(*arrays))

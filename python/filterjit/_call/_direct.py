@@ -78,25 +78,32 @@ class _After:
             return self.jitted(*arrays)
 
 
+def arrange(items: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
+    """Returns items of a call's arrays in the order of a program: `order` has the positions of its
+    arrays, and is empty for the call's order."""
+    return tuple([items[i] for i in order]) if order else tuple(items)
+
+
+def restore(items: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
+    """Reverses `arrange`."""
+    return arrange(items, sorted(range(len(order)), key=order.__getitem__))
+
+
 class Reordered:
-    """A ``jax.jit`` that takes the arrays of a call in another order. Its calls are never direct.
+    """Takes a call's arrays, and calls `call` with them in the program's order."""
 
-    `usual` is a ``jax.jit`` of the same function that takes them in the usual order, for programs
-    that are compiled ahead of time.
-    """
-
-    def __init__(self, jitted: Any, order: Sequence[int], usual: Any) -> None:
-        self._jitted, self._order, self.usual = jitted, order, usual
+    def __init__(self, call: Any, order: Sequence[int]) -> None:
+        self.call, self._order = call, order
 
     def __call__(self, *arrays: Any) -> Any:
         __tracebackhide__ = True
-        return self._jitted(*[arrays[i] for i in self._order])
+        return self.call(*arrange(arrays, self._order))
 
-    def trace(self, *arrays: Any) -> Any:
-        return self._jitted.trace(*[arrays[i] for i in self._order])
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._jitted, name)
+def in_order(call: Any, order: Sequence[int]) -> Any:
+    """Returns a callable that takes a call's arrays in their order, as `call` does in the
+    program's."""
+    return Reordered(call, order) if order else call
 
 
 Before = Callable[[tuple[Any, ...], Callable[[], Any]], AbstractContextManager[None]]

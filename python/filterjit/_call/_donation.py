@@ -79,7 +79,7 @@ class Donation:
         return tuple(i for i in range(count) if i - own not in spared)
 
     def order(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
-        """Returns the order in which ``jax.jit`` takes the arrays; empty for the usual one.
+        """Returns the order in which ``jax.jit`` takes the arrays, see `_direct.arrange`.
 
         A result gets the memory of the first donated array that fits. As in Equinox, the arrays of
         the first argument come before those of the function itself, which later calls need.

@@ -15,7 +15,7 @@ import inspect
 import time
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -264,23 +264,24 @@ class FunctionHooks(RunningHooks):
         if settings.traced:
             settings.traced.check_no_texts(variant.structure)
         donated = settings.donate.positions(variant, cache.signature, self.registry)
-        call: Callable[..., _core.Output]
-        flat = FlatFunction(f, variant, donated)
+        order: tuple[int, ...] = ()
+        if settings.shardings is None:
+            order = settings.donate.order(variant, cache.signature)
+        flat = FlatFunction(f, variant, donated, order)
         if settings.compares_processes and jax.process_count() > 1:
             make = room_for("same_on_all_processes").Comparison
             flat.before_run = make(flat.qualname, variant, settings).before_run
         if settings.shardings is not None:
-            call = variant._programs = room_for("in_shardings").ShardedCall(variant, settings, flat)
-            return call
-        kwargs = dict(settings.jitkwargs)
-        jitted = _jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs)
-        if order := settings.donate.order(variant, cache.signature):
+            call: Any = room_for("in_shardings").ShardedCall(variant, settings, flat)
+            variant._programs = call
+            return cast(Callable[..., _core.Output], call)
+        if order:
             donated = tuple([i for i, position in enumerate(order) if position in donated])
-            reordered = _jax_compat.jit(flat.make(order=order), donate_argnums=donated, **kwargs)
-            jitted = _direct.Reordered(reordered, order, usual=jitted)
+        jitted = _jax_compat.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
         variant._programs = Programs(flat, jitted)
-        (call,) = variant._programs.calls
-        return call
+        return cast(
+            Callable[..., _core.Output], _direct.in_order(variant._programs.calls[0], order)
+        )
 
     def misfit(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -299,9 +300,9 @@ class FunctionHooks(RunningHooks):
             return None
         _events.notify("ran", variant, arrays)
         try:
-            jitted, arrays = programs_of(variant).find(arrays)
+            jitted, placed = programs_of(variant).find(arrays)
             # Avals find the same trace as arrays, at half the price.
-            traced = jitted.trace(*map(_jax_compat.typeof, arrays))
+            traced = jitted.trace(*map(_jax_compat.typeof, placed))
             found = contents(traced.jaxpr)
             raises = found.callbacks
         except Exception:

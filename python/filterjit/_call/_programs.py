@@ -16,17 +16,17 @@ class Programs:
     several programs, for example by shardings."""
 
     def __init__(self, flat: FlatFunction, jitted: Any = None) -> None:
-        self.jit_id, self.qualname = flat.jit_id, flat.qualname
+        self.jit_id, self.qualname, self.order = flat.jit_id, flat.qualname, flat.order
         self._calls: list[Any] = [] if jitted is None else [flat.callable_of(jitted)]
 
     @property
     def calls(self) -> list[Any]:
-        """The `call` of each program."""
+        """A callable of each program. It takes arrays in the program's `order`."""
         return self._calls
 
     def find(self, arrays: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """Returns the ``jax.jit`` for these arrays, and the arrays after placement."""
-        return _direct.jitted_of(self._calls[0]), arrays
+        """Returns the ``jax.jit`` for these arrays, and the arrays after placement, in its order."""
+        return _direct.jitted_of(self._calls[0]), _direct.arrange(arrays, self.order)
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> Sequence[Any]:
         """Returns the `in_shardings` spec of each array; empty without shardings."""
@@ -47,7 +47,10 @@ def programs_of(variant: _core.Variant) -> Programs:
 
 
 def calls_of(variant: _core.Variant) -> list[Any]:
-    return [variant._call] if variant._programs is None else variant._programs.calls
+    if variant._programs is not None:
+        return variant._programs.calls
+    call = variant._call
+    return [call.call if isinstance(call, _direct.Reordered) else call]
 
 
 def count(cache: _core.Cache) -> int:

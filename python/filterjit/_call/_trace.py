@@ -44,13 +44,18 @@ class FlatFunction:
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
         donated: the positions of the donated arrays.
+        order: the order in which its ``jax.jit`` takes the arrays, see `_direct.arrange`.
         before_run: returns a context for a call, see `_processes.Comparison`.
     """
 
     before_run: _direct.Before | None = None
 
     def __init__(
-        self, f: _core.FilterJit, variant: _core.Variant, donated: tuple[int, ...]
+        self,
+        f: _core.FilterJit,
+        variant: _core.Variant,
+        donated: tuple[int, ...],
+        order: tuple[int, ...],
     ) -> None:
         cache, _ = f._parts()
         hooks = cast(TracedHooks, cache.hooks)
@@ -61,27 +66,21 @@ class FlatFunction:
         self._cache = weakref.ref(cache)
         self.signature = cache.signature
         self.registry = hooks.registry
-        self.donated = donated
+        self.donated, self.order = donated, order
         self._code = code_of(f._function)
         paths = _errors.array_paths(variant.function, variant.structure)
-        self._paths = tuple(map(_errors.format_path, paths))
+        self._paths = _direct.arrange([*map(_errors.format_path, paths)], order)
 
-    def make(
-        self, program: TracedProgram | None = None, order: Sequence[int] = ()
-    ) -> Callable[..., _core.Output]:
-        """Returns a new function for ``jax.jit``, which caches traces by function. `order` has the
-        position of each of its arrays; empty if they are in the usual order."""
-        usual = sorted(range(len(order)), key=order.__getitem__)
+    def make(self, program: TracedProgram | None = None) -> Callable[..., _core.Output]:
+        """Returns a new function for ``jax.jit``, which caches traces by function."""
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
-            arrays = tuple([arrays[i] for i in usual]) if order else arrays
-            return self._trace(arrays, program)
+            return self._trace(_direct.restore(arrays, self.order), program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
         flat.__dict__["observed"] = self.observed
-        paths = tuple([self._paths[i] for i in order]) if order else self._paths
-        _jax_compat.name_arguments(flat, self.name, self._code, paths)
+        _jax_compat.name_arguments(flat, self.name, self._code, self._paths)
         return flat
 
     def observed(self) -> tuple[_core.Cache | None, _core.Variant | None]:

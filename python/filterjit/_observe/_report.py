@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from .. import _core
 from .._base._errors import array_paths, format_path
 from .._base._package import public, public_type
+from .._call._direct import arrange
 from .._call._programs import calls_of
 from .._call._programs import count as count_programs
 from . import _retraces
@@ -184,6 +185,8 @@ def _passed_on(variant: _core.Variant) -> Counter[str]:
     reasons = Counter({_REASONS[way]: n for way, n in counts.items() if way != "direct"})
     if refusal is not None and not counts["direct"] and "waiting" in counts:
         paths = array_paths(variant.function, variant.structure)  # to replace array numbers
+        if variant._programs is not None:
+            paths = [*arrange(paths, variant._programs.order)]
         reason = re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
         reasons[reason] = reasons.pop(_REASONS["waiting"])
     return reasons
