@@ -21,16 +21,24 @@ Processes meet in the key-value store of ``jax.distributed``:
 If a trace raises, its process waits too, until all processes raise the same error or its wait
 ends. It then raises its own error. This digest never becomes agreed.
 
+- ``asked/ID`` is a question by a process that has waited for `TIMEOUT` seconds, and
+  ``answers/ID/PROCESS`` describes the most similar call that a process has compiled.
+
 Hits compare nothing. If one process hits, or returns to an agreed program, while the others arrive
-at a different program, it runs its own and blocks there. The others raise after `TIMEOUT` seconds.
+at a different program, it runs its own and blocks there. After `TIMEOUT` seconds, the others ask
+and raise. A thread of each process answers. If the process then waits for `GRACE` seconds for a
+program of several processes, this thread ends the process, because JAX can't cancel a program.
 """
 
+import atexit
 import contextlib
 import hashlib
 import itertools
 import json
 import os
 import re
+import sys
+import threading
 import time
 import traceback
 import uuid
@@ -64,6 +72,8 @@ _locks: dict[tuple[str, str], RLock] = {}  # one thread waits for each
 _busy: set[object] = set()  # calls that trace, compile or run
 _judging = RLock()
 _ended: set[str] = set()  # ids of waits that this process ended
+_answered: set[str] = set()  # places with a thread that answers
+_comparisons: "weakref.WeakSet[Comparison]" = weakref.WeakSet()
 
 
 def _participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
@@ -79,11 +89,13 @@ class Comparison:
     """Compares each program of a variant with other processes, once, before it runs."""
 
     def __init__(self, name: str, variant: _core.Variant, settings: Settings) -> None:
-        self._name = name
+        self.name = name
         self._variant = weakref.ref(variant)
         self._mesh = None if settings.shardings is None else settings.shardings.mesh
         self._of_all = bool(settings.same_on_all_processes)
         self._compared: set[Any] = set()
+        self.calls: list[dict[str, str]] = []  # the arguments of each program
+        _comparisons.add(self)
 
     @contextlib.contextmanager
     def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> Iterator[None]:
@@ -130,11 +142,12 @@ class Comparison:
                     line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
                     raised = f"raises {_cut(_ADDRESS.sub('', line))}"
                     with contextlib.suppress(Exception):  # this process raises `e` in any case
-                        _Wait(client, processes, self._name, raised=raised).run(call)
+                        _Wait(client, processes, self.name, raised=raised).run(call)
                 raise
             about = _arguments_in_words(variant, restore(arrays, programs.order))
             program = _text_of(lowered)
-            _Wait(client, processes, self._name, program=program, about=about).run(call)
+            _Wait(client, processes, self.name, program=program, about=about).run(call)
+            self.calls.append(about)
         self._compared.add(key)
 
 
@@ -212,6 +225,7 @@ class _Wait:
     def run(self, call: object) -> None:
         """Returns when all processes are about to run the program. Raises ProcessMismatchError."""
         key = self.place, self.digest
+        _start_to_answer(self.client, self.place, self.me)
         _busy.discard(call)
         try:
             with _locks.setdefault(key, RLock()):
@@ -235,11 +249,13 @@ class _Wait:
                     self.client.key_value_delete(self.end)
                     raise ProcessMismatchError(message)
                 if waited > TIMEOUT:
-                    raise ProcessMismatchError(
+                    error = ProcessMismatchError(
                         f"process {self.me} is about to run `{self.name}`, and other processes have "
                         f"not come to do the same in {TIMEOUT:g} seconds: they run another program, or "
                         "have failed, or are slow (FILTERJIT_PROCESSES_TIMEOUT)."
                     )
+                    error.__notes__ = self._ask()
+                    raise error
                 if not (text or is_leader):
                     text = f"{self.place}/text/{self.id}"
                     sent = json.dumps([self.name, self.about, self.program])
@@ -294,6 +310,23 @@ class _Wait:
             self.client.key_value_delete(f"{self.place}/waiting/{x.digest}/{x.process}")
             self.client.key_value_set(f"{self.place}/ended/{x.id}/message", message)
 
+    def _ask(self) -> list[str]:
+        """Asks the other processes, and returns lines about arguments that differ."""
+        asked, place = f"{self.place}/asked/{self.id}", f"{self.place}/answers/{self.id}/"
+        self.client.key_value_set(asked, json.dumps([self.me, self.name, self.about]))
+        answers: list[tuple[str, str]] = []
+        end = time.monotonic() + 2 * GRACE
+        while len(answers) < len(self.processes) - 1 and time.monotonic() < end:
+            time.sleep(0.05)
+            answers = self.client.key_value_dir_get(place)
+        self.client.key_value_delete(asked)
+        self.client.key_value_delete(place)
+        return [
+            f"({here} on process {self.me}, {there} on process {key.rpartition('/')[2]})"
+            for key, call in sorted(answers)
+            for here, there in _differences(self.about, json.loads(call))
+        ]
+
     def _message(self, entries: Sequence[_Entry]) -> str:
         others = [x for x in entries if x.digest != self.digest and x.process != self.me]
         numbers = sorted({x.process for x in others})
@@ -309,17 +342,92 @@ class _Wait:
                 there = json.loads(zlib.decompress(value))
                 for a, b in self._differences(*there):
                     lines.append(f"{a} on process {self.me}, {b} on process {other.process}")
-        return "\n  ".join(lines) + "\nAll processes must run the same program."
+        return f"{_lines(*lines)}\n{_ADVICE}"
 
     def _differences(self, name: str, about: dict[str, str], program: str) -> Iterator[Any]:
         """Yields pairs of texts: the function, its first arguments, and the line that differ."""
         if name != self.name:
             yield f"`{self.name}`", f"`{name}`"
-        elif differ := [x for x in (*self.about, *about) if self.about.get(x) != about.get(x)]:
-            for path in [*dict.fromkeys(differ)][:3]:
-                here, there = (found.get(path, "nothing") for found in (self.about, about))
-                yield f"`{path}` is {here}", there
+        else:
+            yield from _differences(self.about, about)
         yield _first_difference(self.program, program)
+
+
+_ADVICE = "All processes must run the same program."
+
+
+def _lines(*lines: str) -> str:
+    return "\n  ".join(lines)
+
+
+def _differences(here: dict[str, str], there: dict[str, str]) -> list[tuple[str, str]]:
+    """Returns pairs of texts for the first arguments that differ."""
+    paths = [x for x in here | there if here.get(x) != there.get(x)]
+    return [(f"`{x}` is {here.get(x, 'nothing')}", there.get(x, "nothing")) for x in paths[:3]]
+
+
+def _start_to_answer(client: Any, place: str, me: int) -> None:
+    if place in _answered:
+        return
+    _answered.add(place)
+    has_ended = threading.Event()
+
+    def answer() -> None:
+        answered = set()
+        while not has_ended.wait(GRACE):
+            for key, question in client.key_value_dir_get(f"{place}/asked/"):
+                if key not in answered:
+                    answered.add(key)
+                    _answer(client, f"{place}/answers/{key.rpartition('/')[2]}/{me}", question)
+
+    def answer_until_the_service_ends() -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            answer()
+
+    thread = threading.Thread(target=answer_until_the_service_ends, name="filterjit", daemon=True)
+    thread.start()
+
+    @atexit.register
+    def end() -> None:  # while the interpreter ends, a call of C++ in a thread would crash
+        has_ended.set()
+        thread.join()
+
+
+def _answer(client: Any, key: str, question: str) -> None:
+    """Answers the question of a process, and ends this one if it waits in vain."""
+    me, (asker, name, about) = jax.process_index(), json.loads(question)
+    if asker == me:
+        return
+    calls = [call for one in list(_comparisons) if one.name == name for call in one.calls]
+    call = min(calls, key=lambda call: len(call.items() ^ about.items()), default=about)
+    client.key_value_set(key, json.dumps(call))
+    before = _unfinished()
+    time.sleep(GRACE)
+    if any(x is y for x in before for y in _unfinished()):
+        lines = _lines(
+            f"ProcessMismatchError: process {me} waits for a program of several processes. Process "
+            f"{asker} has waited {TIMEOUT:g} seconds to run another program, of `{name}`:",
+            *(
+                f"{here} on process {me}, {there} on process {asker}"
+                for here, there in _differences(call, about)
+            ),
+        )
+        print(f"{lines}\n{_ADVICE}", file=sys.stderr, flush=True)
+        # When other processes end, they wait for this one to leave.
+        leaving = threading.Thread(target=client.shutdown, daemon=True)
+        leaving.start()
+        leaving.join(GRACE)
+        os._exit(1)
+
+
+def _unfinished() -> list[jax.Array]:
+    """Returns the results of programs of several processes that haven't ended."""
+    found = []
+    for x in jax.live_arrays():
+        with contextlib.suppress(RuntimeError):  # it is deleted
+            if not (x.is_fully_addressable or x.is_ready()):
+                found.append(x)
+    return found
 
 
 def _first_difference(here: str, there: str) -> tuple[str, str]:

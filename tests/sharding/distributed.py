@@ -353,6 +353,16 @@ def check_absent() -> None:
         time.sleep(6)
 
 
+def check_hits(who: int) -> None:
+    """One process hits, and waits in its program. The others compile another one."""
+    x = made()
+    f = filter_jit(lambda x, n: jnp.sum(x * n), **SHARDED)
+    for _ in range(30):
+        float(f(x, 3))
+    float(f(x, 3 if index == who else 4))
+    raise AssertionError("it came to a result")
+
+
 def check_files() -> None:
     """Each process saves and loads a file of its own."""
     folder = sys.argv[5]
@@ -405,6 +415,8 @@ def check_files() -> None:
     assert f"the processes [{index}], and belong to [{(index + 1) % count}]" in str(e), e
 
 
+if check == "hits":
+    check_hits(int(sys.argv[5]))
 globals()[f"check_{check}"]()
 if check == "absent":
     time.sleep(10 if index == 0 else 0)  # the coordination service lives in the first one
