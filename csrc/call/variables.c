@@ -125,7 +125,7 @@ fj_variables_check_leaves(const FjVariableRules *rules, const FjStructure *struc
 {
     const PyTypeObject *usual = rules->registry->array_type, *key = rules->key_type;
     int are_usual = 1, result = 1;
-    for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
+    for (Py_ssize_t i = 0; i < structure->open_leaves; i++) {
         are_usual &= Py_TYPE(arrays[i]) == usual || Py_TYPE(arrays[i]) == key;
     }
     uint32_t pytree_end = 0; /* of the outermost Pytree around the node */

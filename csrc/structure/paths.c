@@ -4,7 +4,6 @@
 
 typedef struct {
     const FjStructure *structure;
-    Py_ssize_t leaf; /* number of the next leaf */
     PyObject *dot;   /* joins the keys to text; or NULL */
     PyObject *paths; /* a list */
 } Walk;
@@ -47,9 +46,8 @@ visit_children(Walk *w, uint32_t index, PyObject *above)
     for (FjChildren c = fj_children_of(w->structure, index);
          result == 0 && fj_children_has(&c); fj_children_next(&c)) {
         const FjNode *node = &w->structure->nodes[c.at];
-        int is_leaf = fj_children_is_leaf(&c) || node->code == FJ_ARRAY;
-        if (is_leaf ? fj_structure_static_leaf(w->structure, w->leaf++) != NULL
-                    : node->arity == 0) {
+        int is_leaf = node->code == FJ_ARRAY;
+        if (!is_leaf && node->arity == 0) {
             continue;
         }
         PyObject *path = path_below(w, above, &c);
@@ -70,11 +68,9 @@ fj_paths(const FjStructure *structure, int as_text)
               .paths = PyList_New(0)};
     PyObject *root = PyList_New(0);
     int result = w.paths == NULL || root == NULL || (as_text && w.dot == NULL) ? -1 : 0;
-    if (result == 0 && structure->nodes[0].code != FJ_ARRAY) {
-        result = visit_children(&w, 0, root);
-    }
-    else if (result == 0 && fj_structure_static_leaf(structure, 0) == NULL) {
-        result = add_path(&w, root);
+    if (result == 0) {
+        result = structure->nodes[0].code == FJ_ARRAY ? add_path(&w, root)
+                                                      : visit_children(&w, 0, root);
     }
     Py_XDECREF(root);
     Py_XDECREF(w.dot);

@@ -1,5 +1,5 @@
 /* The paths of all open leaves of a Structure.  For a single path, see fj_path_of_node and
- * fj_path_of_leaf in structure.h.
+ * fj_structure_leaf in structure.h.
  *
  * A *key path* is a list of keys from fj_children_key.  A path as text joins them with dots,
  * like `jax.tree_util.keystr(simple=True, separator=".")`:

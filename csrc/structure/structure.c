@@ -21,8 +21,7 @@ fj_structure_new(FjRegistry *registry)
     self->count = self->capacity = self->open_nodes = 0;
     self->num_identities = self->num_refs = 0;
     self->identities = NULL;
-    self->all_leaves = self->open_leaves = 0;
-    self->static_leaves = NULL;
+    self->open_leaves = 0;
     self->paths = NULL;
     self->is_tree_structure = self->may_run_python = self->hashed = 0;
     self->hash = 0;
@@ -32,11 +31,12 @@ fj_structure_new(FjRegistry *registry)
 
 /* One allocation for both arrays, which realloc can often extend in place. */
 int
-fj_structure_grow(FjStructure *self)
+fj_structure_grow(FjStructure *self, size_t more)
 {
-    uint32_t capacity = self->capacity == 0 ? 16 : self->capacity * 2;
+    size_t needed = self->count + more, capacity = self->capacity == 0 ? 16 : 2 * (size_t)self->capacity;
     FjNode *nodes = NULL;
-    if (capacity > self->capacity) {
+    capacity = capacity < needed ? needed : capacity;
+    if (capacity <= UINT32_MAX) {
         nodes = PyMem_Realloc(self->nodes, capacity * (sizeof(FjNode) + sizeof(FjNodeInfo)));
     }
     if (nodes == NULL) {
@@ -46,7 +46,7 @@ fj_structure_grow(FjStructure *self)
     self->nodes = nodes;
     self->info = (FjNodeInfo *)(nodes + capacity);
     memmove(self->info, nodes + self->capacity, self->count * sizeof(FjNodeInfo));
-    self->capacity = capacity;
+    self->capacity = (uint32_t)capacity;
     return 0;
 }
 
@@ -56,6 +56,9 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
 {
     if (arity > UINT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "a node with 2**32 children or more");
+        return -1;
+    }
+    if (arity >= self->capacity - self->count && fj_structure_grow(self, (size_t)arity + 1) < 0) {
         return -1;
     }
     FjNode *node = fj_structure_add(self, code, aux);
@@ -121,25 +124,6 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     return 0;
 }
 
-/* (P) */
-static int
-hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
-{
-    for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
-        PyObject *value = self->static_leaves[i];
-        FjSnapshot *snapshot =
-            value == NULL ? NULL : fj_snapshot_take(self->registry, value, 0);
-        if (value != NULL && snapshot == NULL) {
-            fj_structure_add_leaf_context(self, i, "hash");
-            return -1;
-        }
-        Py_hash_t part = snapshot == NULL ? 0 : fj_snapshot_hash(snapshot);
-        *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
-        fj_snapshot_free(snapshot);
-    }
-    return 0;
-}
-
 /* (P) fj_structure_hash of a locked Structure. */
 static int
 hash_structure(FjStructure *self)
@@ -156,9 +140,6 @@ hash_structure(FjStructure *self)
         if (self->hashed) { /* by Python code in between */
             return 0;
         }
-    }
-    if (self->static_leaves != NULL && hash_static_leaves(self, &hash) < 0) {
-        return -1;
     }
     self->hash = fj_hash_finish(hash);
     FJ_STORE_INT(self->hashed, 1);
@@ -255,28 +236,11 @@ fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure *b,
 {
     const FjNode *x = &a->nodes[i], *y = &b->nodes[j];
     if (x->code != y->code || x->arity != y->arity || a->info[i].type != b->info[j].type ||
-        ((x->flags ^ y->flags) & (FJ_NODE_WRAPPER | FJ_NODE_LEAVES)) ||
+        ((x->flags ^ y->flags) & FJ_NODE_WRAPPER) ||
         (x->code == FJ_MODULE && x->aux != y->aux)) {
         return 0;
     }
     return equal_values(a, x, b, y);
-}
-
-/* (P) 1, 0, or -1 with an error. */
-static int
-equal_static_leaves(FjStructure *a, FjStructure *b)
-{
-    for (Py_ssize_t i = 0; i < a->all_leaves; i++) {
-        PyObject *x = a->static_leaves[i], *y = b->static_leaves[i];
-        int same = x == NULL || y == NULL ? x == y : fj_static_equal_now(a->registry, x, y);
-        if (same < 0) {
-            fj_structure_add_leaf_context(b, i, "compare");
-        }
-        if (same <= 0) {
-            return same;
-        }
-    }
-    return 1;
 }
 
 int
@@ -286,8 +250,6 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
         return 1;
     }
     if (a->registry != b->registry || a->count != b->count ||
-        a->open_leaves != b->open_leaves || a->all_leaves != b->all_leaves ||
-        (a->static_leaves == NULL) != (b->static_leaves == NULL) ||
         (FJ_LOAD_INT(a->hashed) && FJ_LOAD_INT(b->hashed) && a->hash != b->hash)) {
         return 0;
     }
@@ -300,7 +262,7 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
             return same;
         }
     }
-    return a->static_leaves == NULL ? 1 : equal_static_leaves(a, b);
+    return 1;
 }
 
 /* ---- children and paths ---- */
@@ -371,48 +333,17 @@ fj_path_of_node(const FjStructure *self, uint32_t target)
     return path;
 }
 
-PyObject *
-fj_path_of_leaf(const FjStructure *self, Py_ssize_t leaf)
+uint32_t
+fj_structure_leaf(const FjStructure *self, Py_ssize_t leaf)
 {
     uint32_t i = 0;
-    for (; i < self->count; i++) {
-        Py_ssize_t here = fj_node_leaves(&self->nodes[i]);
-        if (leaf < here) {
-            break;
-        }
-        leaf -= here;
+    while (self->nodes[i].code != FJ_ARRAY || leaf-- > 0) {
+        i++;
     }
-    PyObject *path = fj_path_of_node(self, i);
-    if (path != NULL && self->nodes[i].code != FJ_ARRAY) {
-        extend_path(&path, Py_BuildValue("(n)", leaf));
-    }
-    return path;
+    return i;
 }
 
 /* ---- errors ---- */
-
-/* Raises `exception` with an error context.  Steals both; `path` can be NULL with an error. */
-static void
-set_context(PyObject *exception, const char *operation, PyObject *path, PyObject *value)
-{
-    PyObject *context = path == NULL ? NULL
-                                     : Py_BuildValue("(sNO)", operation, path,
-                                                     value == NULL ? Py_None : value);
-    if (context == NULL ||
-        PyObject_SetAttrString(exception, "__filterjit_error_context__", context) < 0) {
-        PyErr_Clear(); /* the exception matters more than its path */
-    }
-    Py_XDECREF(context);
-    fj_compat_set_raised(exception);
-}
-
-void
-fj_structure_add_leaf_context(const FjStructure *self, Py_ssize_t leaf, const char *operation)
-{
-    PyObject *exception = fj_compat_get_raised();
-    set_context(exception, operation, fj_path_of_leaf(self, leaf),
-                fj_structure_static_leaf(self, leaf));
-}
 
 void
 fj_structure_add_error_context(const FjStructure *self, uint32_t index, const char *operation)
@@ -423,5 +354,14 @@ fj_structure_add_error_context(const FjStructure *self, uint32_t index, const ch
         fj_compat_set_raised(exception);
         return;
     }
-    set_context(exception, operation, fj_path_of_node(self, index), self->nodes[index].aux);
+    PyObject *path = fj_path_of_node(self, index), *value = self->nodes[index].aux;
+    PyObject *context = path == NULL ? NULL
+                                     : Py_BuildValue("(sNO)", operation, path,
+                                                     value == NULL ? Py_None : value);
+    if (context == NULL ||
+        PyObject_SetAttrString(exception, "__filterjit_error_context__", context) < 0) {
+        PyErr_Clear(); /* the exception matters more than its path */
+    }
+    Py_XDECREF(context);
+    fj_compat_set_raised(exception);
 }

@@ -39,7 +39,7 @@
  *    13  ARRAY         0                                                  14
  *    14  MISSING       0                                                  15
  *
- *     count = 15, all_leaves = open_leaves = 4, static_leaves = NULL
+ *     count = 15, open_leaves = 4
  *
  * Order.  Each node is followed by the whole subtree of its first child, then of its second,
  * and so on.  Flattening, matching and building all walk in this order, from the first node to
@@ -69,16 +69,9 @@
  * leaf as an array.  Values of static fields still aren't leaves.  For `net` it pushes the
  * leaves w0, w1, r, 0.1, 2, 3; the nodes of the static fields are the same as above.
  *
- * LEAVES.  If all children of a nonempty tuple or list are leaves, these have no nodes.  So
- * LIST and TUPLE above are one node each, like a list of 100,000 leaves.
- *
  * Open and static leaves.  A filter selects leaves: a filter for arrays returns w0, w1 and r.
- * The Structure then has the same nodes, and stores the unselected leaves as static leaves:
- *
- *     all_leaves = 6, open_leaves = 3, static_leaves = {NULL, NULL, NULL, 0.1, 2, 3}
- *
- * The leaves w0, w1 and r are open: building a tree needs values for them.  The hash and the
- * equality of a Structure include its static leaves.
+ * These leaves are open: building a tree needs values for them.  tree_functions.c turns the
+ * nodes of the other leaves into STATIC nodes, as in a call.
  *
  * Sharing
  * =======
@@ -117,7 +110,6 @@ enum {
     FJ_NODE_WRAPPER =
         4,             /* MODULE: a wrapper; extra attributes are children, after the fields */
     FJ_NODE_FIELD = 8, /* STATIC: not a leaf, so it need not be hashable (statics.h) */
-    FJ_NODE_LEAVES = 16,      /* TUPLE, LIST: all children are leaves, without nodes */
     FJ_NODE_SHALLOW = 32,     /* no child has child nodes */
     FJ_NODE_MAYBE_ARRAY = 64, /* STATIC: a leaf of an FJ_MAYBE_ARRAY type, not an array when
                                * flattened, but it can become one; never SELF_EQUAL */
@@ -194,7 +186,7 @@ fj_node_kind(const FjNode *node)
 #define FJ_STRUCTURE_DEEP 24
 
 /* A Structure is immutable after flatten.c has built it and, with a filter, tree_functions.c
- * has set its static leaves.  Only cached results are added: `hashed`, `hash`,
+ * has made its static leaves.  Only cached results are added: `hashed`, `hash`,
  * `may_run_python`, `paths`, FjNodeInfo.hash, .model and .snapshot. */
 struct FjStructure {
     PyObject_HEAD FjRegistry *registry; /* owned */
@@ -202,10 +194,7 @@ struct FjStructure {
     FjNodeInfo *info; /* parallel to `nodes`, in the same allocation */
     uint32_t count;
     uint32_t capacity;
-    Py_ssize_t all_leaves;  /* ARRAY nodes, and leaves without a node */
-    Py_ssize_t open_leaves; /* leaves that need a value to build a tree */
-    /* The value of each static leaf (owned), NULL for each open leaf; or NULL (all open). */
-    PyObject **static_leaves;
+    Py_ssize_t open_leaves;  /* ARRAY nodes: leaves that need a value to build a tree */
     PyObject *paths;         /* tuple of the paths of the open leaves (owned), or NULL */
     int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
     int may_run_python;      /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
@@ -277,34 +266,18 @@ fj_structure_skip(const FjStructure *structure, const FjNode *node)
     return structure->nodes + fj_structure_info(structure, node)->subtree_end;
 }
 
-/* Returns the value of a static leaf (borrowed), or NULL for an open leaf. */
-static inline PyObject *
-fj_structure_static_leaf(const FjStructure *structure, Py_ssize_t leaf)
-{
-    return structure->static_leaves == NULL ? NULL : structure->static_leaves[leaf];
-}
-
-/* Returns the number of leaves of this node, without its child nodes. */
-static inline Py_ssize_t
-fj_node_leaves(const FjNode *node)
-{
-    return node->code == FJ_ARRAY         ? 1
-           : node->flags & FJ_NODE_LEAVES ? (Py_ssize_t)node->arity
-                                          : 0;
-}
-
 /* Returns a Structure that is hidden (fj_hide) until it has all nodes: it caches its hash. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
-/* 0, or -1 with MemoryError and the Structure unchanged. */
-int fj_structure_grow(FjStructure *structure);
+/* Makes room for `more` nodes.  0, or -1 with MemoryError and the Structure unchanged. */
+int fj_structure_grow(FjStructure *structure, size_t more);
 
 /* Appends a node without children.  `aux` can be NULL.  Returns the node. */
 static inline FjNode *
 fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
 {
     if (FJ_UNLIKELY(structure->count == structure->capacity) &&
-        fj_structure_grow(structure) < 0) {
+        fj_structure_grow(structure, 1) < 0) {
         return NULL;
     }
     uint32_t index = structure->count++;
@@ -343,13 +316,9 @@ int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObjec
 
 /* (P) Sets `__filterjit_error_context__` of the current exception to (operation, path of the
  * node, its aux or None).  _base/_errors.py and _base/_words.py turn it into text.
- * `operation` is "hash", "compare", "sort" or "flatten". */
+ * `operation` is "hash", "compare", "sort", "flatten" or "ask". */
 void fj_structure_add_error_context(const FjStructure *structure, uint32_t index,
                                     const char *operation);
-
-/* (P) The same for a leaf: `operation` is "hash", "compare" or "ask". */
-void fj_structure_add_leaf_context(const FjStructure *structure, Py_ssize_t leaf,
-                                   const char *operation);
 
 /* ---- children and paths ---- */
 
@@ -363,7 +332,7 @@ typedef struct {
     const FjStructure *structure;
     uint32_t parent; /* index of the parent */
     uint32_t number; /* of the child, from 0 */
-    uint32_t at;     /* index of the child's node, unless fj_children_is_leaf */
+    uint32_t at;     /* index of the child's node */
 } FjChildren;
 
 static inline FjChildren
@@ -378,21 +347,12 @@ fj_children_has(const FjChildren *c)
     return c->number < c->structure->nodes[c->parent].arity;
 }
 
-/* True if the child is a leaf without a node: its parent has FJ_NODE_LEAVES. */
-static inline int
-fj_children_is_leaf(const FjChildren *c)
-{
-    return (c->structure->nodes[c->parent].flags & FJ_NODE_LEAVES) != 0;
-}
-
 /* The node of the current child must be closed. */
 static inline void
 fj_children_next(FjChildren *c)
 {
     c->number++;
-    if (!fj_children_is_leaf(c)) {
-        c->at = c->structure->info[c->at].subtree_end;
-    }
+    c->at = c->structure->info[c->at].subtree_end;
 }
 
 /* Returns the key of the child.  A name (a parameter or a field) is a str, an item is (key,),
@@ -402,5 +362,5 @@ PyObject *fj_children_key(const FjChildren *c);
 /* Returns a new list of the keys from the root to a node.  Nodes can still be open. */
 PyObject *fj_path_of_node(const FjStructure *structure, uint32_t index);
 
-/* The same for a leaf, counted from 0 among all leaves. */
-PyObject *fj_path_of_leaf(const FjStructure *structure, Py_ssize_t leaf);
+/* Returns the index of an open leaf's node.  Leaves are counted from 0. */
+uint32_t fj_structure_leaf(const FjStructure *structure, Py_ssize_t leaf);

@@ -83,7 +83,8 @@ run_predicate(FilterRun *r, PyObject *predicate, uint8_t *mask)
         }
         Py_XDECREF(answer);
         if (taken < 0) {
-            fj_structure_add_leaf_context(r->structure, r->first + i, "ask");
+            fj_structure_add_error_context(r->structure,
+                                           fj_structure_leaf(r->structure, r->first + i), "ask");
             return -1;
         }
         mask[i] = (uint8_t)taken;
@@ -125,7 +126,7 @@ run_path(FilterRun *r, PyObject *components, int is_strict, uint8_t *mask)
         PyErr_SetString(PyExc_TypeError, "the components of a path pattern are a tuple");
         return -1;
     }
-    if (r->count != r->structure->all_leaves) {
+    if (r->count != r->structure->open_leaves) {
         PyErr_SetString(PyExc_ValueError, "a path pattern inside a tree of filters");
         return -1;
     }
@@ -297,7 +298,7 @@ fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                    .tree = tree,
                    .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
                    .leaves = leaves,
-                   .count = structure->all_leaves};
+                   .count = structure->open_leaves};
     size_t size = (size_t)r.count;
     int16_t *groups = PyMem_New(int16_t, 2 * size + 1);
     if (groups == NULL) {

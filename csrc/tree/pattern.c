@@ -178,10 +178,7 @@ match_node(PatternRun *m, uint32_t index, uint64_t set)
         if (set != 0) {
             result = find_states_below(m, &c, set, &below);
         }
-        if (result == 0 && fj_children_is_leaf(&c)) {
-            match_leaf(m, below);
-        }
-        else if (result == 0) {
+        if (result == 0) {
             result = match_node(m, c.at, below);
         }
     }

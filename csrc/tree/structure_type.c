@@ -19,9 +19,6 @@ structure_traverse(PyObject *op, visitproc visit, void *arg)
     FjStructure *self = (FjStructure *)op;
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->registry);
-    for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {
-        Py_VISIT(self->static_leaves[i]);
-    }
     for (uint32_t i = 0; i < self->count; i++) {
         Py_VISIT(self->info[i].type);
         Py_VISIT(self->info[i].model);
@@ -46,10 +43,6 @@ structure_dealloc(PyObject *op)
         Py_XDECREF(self->nodes[i].aux);
         fj_snapshot_free(self->info[i].snapshot);
     }
-    for (Py_ssize_t i = 0; self->static_leaves != NULL && i < self->all_leaves; i++) {
-        Py_XDECREF(self->static_leaves[i]);
-    }
-    PyMem_Free(self->static_leaves);
     PyMem_Free(self->identities);
     PyMem_Free(self->nodes);
     Py_XDECREF(self->paths);
@@ -136,12 +129,21 @@ structure_unflatten(PyObject *op, PyObject *leaves)
                      PyTuple_GET_SIZE(given));
     }
     else {
-        tree = fj_build_open(self, ((PyTupleObject *)given)->ob_item);
+        tree = fj_build_tree(self, ((PyTupleObject *)given)->ob_item);
     }
     Py_DECREF(given);
     return tree;
 }
 
+/* True for a leaf, open or static. */
+static int
+is_leaf(const FjNode *node)
+{
+    return node->code == FJ_ARRAY ||
+           (node->code == FJ_STATIC && !(node->flags & FJ_NODE_FIELD));
+}
+
+/* _skeleton(hole): the tree with a hole in place of each leaf, static ones too. */
 static PyObject *
 structure_skeleton(PyObject *op, PyObject *hole)
 {
@@ -149,27 +151,42 @@ structure_skeleton(PyObject *op, PyObject *hole)
     if (check_is_tree_structure(self) < 0) {
         return NULL;
     }
-    PyObject **holes = PyMem_New(PyObject *, (size_t)self->all_leaves + 1);
-    if (holes == NULL) {
-        return PyErr_NoMemory();
+    FjStructure all_open = *self; /* a builder only reads its nodes, and caches models */
+    all_open.nodes = PyMem_New(FjNode, self->count);
+    PyObject **holes = PyMem_New(PyObject *, self->count), *skeleton = NULL;
+    if (all_open.nodes == NULL || holes == NULL) {
+        PyErr_NoMemory();
+        goto done;
     }
-    for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
+    for (uint32_t i = 0; i < self->count; i++) {
+        FjNode *node = &all_open.nodes[i];
+        *node = self->nodes[i];
+        node->code = is_leaf(node) ? FJ_ARRAY : node->code;
+        node->flags &= (uint16_t)~FJ_NODE_PLAIN_KEYS; /* no model */
         holes[i] = hole;
     }
-    PyObject *skeleton = fj_build_tree(self, holes);
+    skeleton = fj_build_tree(&all_open, holes);
+done:
+    PyMem_Free(all_open.nodes);
     PyMem_Free(holes);
     return skeleton;
 }
 
+/* _leaves(hole): a tuple with the static leaves, and a hole for each open leaf. */
 static PyObject *
 structure_leaves(PyObject *op, PyObject *hole)
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *leaves = PyTuple_New(self->all_leaves);
-    for (Py_ssize_t i = 0; leaves != NULL && i < self->all_leaves; i++) {
-        PyObject *value = fj_structure_static_leaf(self, i);
-        PyTuple_SET_ITEM(leaves, i, Py_NewRef(value == NULL ? hole : value));
+    PyObject *list = PyList_New(0), *leaves = NULL;
+    int result = list == NULL ? -1 : 0;
+    for (uint32_t i = 0; result == 0 && i < self->count; i++) {
+        const FjNode *node = &self->nodes[i];
+        if (is_leaf(node)) {
+            result = PyList_Append(list, node->code == FJ_ARRAY ? hole : node->aux);
+        }
     }
+    leaves = result < 0 ? NULL : PyList_AsTuple(list);
+    Py_XDECREF(list);
     return leaves;
 }
 
@@ -192,9 +209,7 @@ static PyObject *
 describe_node(const FjStructure *self, uint32_t index, PyObject *key)
 {
     const FjNode *node = &self->nodes[index];
-    const char *kind = node->flags & FJ_NODE_LEAVES
-                           ? (node->code == FJ_LIST ? "list of leaves" : "tuple of leaves")
-                           : fj_code_info[node->code].name;
+    const char *kind = fj_code_info[node->code].name;
     PyObject *type = (PyObject *)self->info[index].type;
     PyObject *detail = node_detail(self, node);
     return detail == NULL ? NULL
@@ -207,9 +222,6 @@ static int
 store_keys(FjStructure *self, uint32_t index, PyObject *keys)
 {
     int result = 0;
-    if (self->nodes[index].flags & FJ_NODE_LEAVES) {
-        return 0;
-    }
     for (FjChildren c = fj_children_of(self, index); result == 0 && fj_children_has(&c);
          fj_children_next(&c)) {
         PyObject *key = fj_children_key(&c);
@@ -364,12 +376,7 @@ structure_subtrees(PyObject *op, PyObject *args)
     }
     FJ_LEAFBUF(leaves, FJ_LEAFBUF_FEW);
     if (fj_flatten_up_to(self, tree, name, model, &leaves) == 0) {
-        list = PyList_New(self->open_leaves);
-        for (Py_ssize_t i = 0, open = 0; list != NULL && i < self->all_leaves; i++) {
-            if (fj_structure_static_leaf(self, i) == NULL) {
-                PyList_SET_ITEM(list, open++, Py_NewRef(leaves.items[i]));
-            }
-        }
+        list = fj_leafbuf_move(&leaves);
     }
     fj_leafbuf_clear(&leaves);
     return list;

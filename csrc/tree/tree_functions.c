@@ -86,35 +86,29 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFuncti
 
 /* ---- open and static leaves ---- */
 
-/* Makes leaves with a negative group static: moves them from the buffer to the Structure, and
- * the other leaves' groups to the front.  0, or -1 with MemoryError. */
-static int
+/* Makes leaves with a negative group static: moves them from the buffer to their nodes, and
+ * the other leaves' groups to the front. */
+static void
 make_static(FjStructure *structure, FjLeafBuf *leaves, int16_t *groups)
 {
-    Py_ssize_t count = leaves->count, open = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        open += groups[i] >= 0;
-    }
-    if (open == count) {
-        return 0;
-    }
-    PyObject **static_leaves = PyMem_New(PyObject *, (size_t)count);
-    if (static_leaves == NULL) {
-        PyErr_NoMemory();
-        return -1;
+    Py_ssize_t leaf = 0, open = 0;
+    for (uint32_t i = 0; i < structure->count; i++) {
+        FjNode *node = &structure->nodes[i];
+        if (node->code != FJ_ARRAY) {
+            continue;
+        }
+        PyObject *value = leaves->items[leaf];
+        if (groups[leaf] < 0) {
+            node->code = FJ_STATIC;
+            node->aux = value;
+        }
+        else {
+            groups[open] = groups[leaf];
+            leaves->items[open++] = value;
+        }
+        leaf++;
     }
     leaves->count = structure->open_leaves = open;
-    open = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *leaf = leaves->items[i];
-        static_leaves[i] = groups[i] >= 0 ? NULL : leaf;
-        if (groups[i] >= 0) {
-            groups[open] = groups[i];
-            leaves->items[open++] = leaf;
-        }
-    }
-    structure->static_leaves = static_leaves;
-    return 0;
 }
 
 /* (tree, candidates, expressions, is_leaf) */
@@ -124,7 +118,8 @@ groups_of(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     PyObject *result = NULL, *list = NULL;
     int16_t *groups =
         fj_filter_groups(structure, args[0], args[3], leaves->items, args[1], args[2]);
-    if (groups != NULL && make_static(structure, leaves, groups) == 0) {
+    if (groups != NULL) {
+        make_static(structure, leaves, groups);
         list = PyList_New(0);
     }
     for (Py_ssize_t i = 0; list != NULL && i < leaves->count; i++) {
@@ -150,11 +145,11 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     if (args[1] != Py_True) {
         int16_t *groups =
             fj_filter_groups(structure, args[0], args[2], leaves->items, args[1], NULL);
-        int result = groups == NULL ? -1 : make_static(structure, leaves, groups);
-        PyMem_Free(groups);
-        if (result < 0) {
+        if (groups == NULL) {
             return NULL;
         }
+        make_static(structure, leaves, groups);
+        PyMem_Free(groups);
     }
     fj_show((PyObject *)structure);
     return Py_BuildValue("(NO)", fj_leafbuf_move(leaves), structure);
@@ -168,7 +163,7 @@ static PyObject *
 from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
     PyObject *given = args[2];
-    Py_ssize_t count = structure->all_leaves;
+    Py_ssize_t count = structure->open_leaves;
     if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != count) {
         PyErr_SetString(PyExc_ValueError, "leaves must be a tuple with an item for each leaf");
         return NULL;
@@ -182,7 +177,9 @@ from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     }
     fj_leafbuf_clear(leaves); /* holes until now */
     int result = fj_leafbuf_extend(leaves, ((PyTupleObject *)given)->ob_item, count);
-    result = result < 0 ? -1 : make_static(structure, leaves, groups);
+    if (result == 0) {
+        make_static(structure, leaves, groups);
+    }
     PyMem_Free(groups);
     if (result < 0) {
         return NULL;
@@ -245,7 +242,7 @@ FUNCTION(fj_tree_partition, .usage = "(registry, tree, expressions, is_leaf, rep
 static int
 choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
 {
-    Py_ssize_t count = structure->all_leaves;
+    Py_ssize_t count = structure->open_leaves;
     PyObject **items = leaves->items;
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_ssize_t found = items[i] == Py_None ? -1 : 0;
@@ -255,7 +252,7 @@ choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int s
             }
             if (found >= 0) {
                 return fj_words_raise(fj_words_call(structure->registry, "leaf_in_two_trees",
-                                                    "(Nnn)", fj_path_of_leaf(structure, i),
+                                                    "(Nnn)", fj_path_of_node(structure, fj_structure_leaf(structure, i)),
                                                     found + 1, j + 1));
             }
             found = j;

@@ -102,25 +102,6 @@ fj_build_tree(FjStructure *structure, PyObject *const *arrays)
     return run_build(structure, arrays, fj_build_node);
 }
 
-PyObject *
-fj_build_open(FjStructure *structure, PyObject *const *given)
-{
-    if (structure->static_leaves == NULL) {
-        return fj_build_tree(structure, given);
-    }
-    PyObject **leaves = PyMem_New(PyObject *, (size_t)structure->all_leaves + 1);
-    if (leaves == NULL) {
-        return PyErr_NoMemory();
-    }
-    for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
-        PyObject *value = fj_structure_static_leaf(structure, i);
-        leaves[i] = value != NULL ? value : *given++;
-    }
-    PyObject *tree = fj_build_tree(structure, leaves);
-    PyMem_Free(leaves);
-    return tree;
-}
-
 /* Returns a new list.  The registry stands for an argument that was not given, because
  * `missing` itself could be passed as an argument. */
 static PyObject *

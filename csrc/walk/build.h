@@ -11,9 +11,6 @@
 /* `arrays` are any objects, one per array leaf. */
 PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
 
-/* `given` are the open leaves.  Static leaves come from the Structure. */
-PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
-
 /* Returns the arguments of a call as a new list.  The registry stands for an absent one. */
 PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);
 

@@ -44,7 +44,6 @@ add_array(Flattener *f, PyObject *object)
         return -1;
     }
     node->flags |= f->array_flags;
-    f->structure->all_leaves++;
     f->structure->open_leaves++;
     return fj_leafbuf_push(f->arrays, object);
 }
@@ -162,9 +161,6 @@ static int
 is_constant(const FjStructure *structure, uint32_t index)
 {
     uint32_t end = structure->info[index].subtree_end;
-    if (structure->nodes[index].flags & FJ_NODE_LEAVES) {
-        return 0;
-    }
     for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
         const FjNode *child = &structure->nodes[i];
         if (!(child->code == FJ_NONE ||
@@ -174,83 +170,6 @@ is_constant(const FjStructure *structure, uint32_t index)
         }
     }
     return 1;
-}
-
-/* Pushes all `items` if all their types are known to be leaves.  They then need no nodes.
- * Runs no Python code.  1, 0, or -1 with an error. */
-static int
-add_leaves(Flattener *f, PyObject *const *items, Py_ssize_t count)
-{
-    const PyTypeObject *last = NULL;
-    Py_ssize_t before = f->arrays->count;
-    if (f->is_leaf != NULL || count == 0) {
-        return 0;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyTypeObject *type = Py_TYPE(items[i]);
-        if (FJ_UNLIKELY(type != last)) {
-            FjNodeKind *kind = fj_registry_cached_kind(f->registry, type);
-            if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
-                                  kind->code == FJ_MAYBE_ARRAY ||
-                                  (kind->code == FJ_NONE && f->none_is_leaf))) {
-                /* The tree holds the items too, so dropping them here runs no Python code. */
-                fj_leafbuf_truncate(f->arrays, before);
-                return 0;
-            }
-            last = type;
-            if (i == 0 && fj_leafbuf_reserve(f->arrays, count) < 0) {
-                return -1;
-            }
-        }
-        if (fj_leafbuf_push(f->arrays, items[i]) < 0) {
-            return -1;
-        }
-    }
-    f->structure->all_leaves += count;
-    f->structure->open_leaves += count;
-    return 1;
-}
-
-/* Adds a tuple or list of leaves only.  1, 0 if it must be walked, or -1 with an error. */
-static int
-add_sequence_of_leaves(Flattener *f, PyObject *sequence, FjKindCode code)
-{
-    PyObject *items =
-        FJ_FREE_THREADED && code == FJ_LIST ? PyList_AsTuple(sequence) : Py_NewRef(sequence);
-    Py_ssize_t size = items == NULL ? 0 : Py_SIZE(items);
-    int result = items == NULL ? -1 : add_leaves(f, PySequence_Fast_ITEMS(items), size);
-    Py_XDECREF(items);
-    if (result <= 0) {
-        return result;
-    }
-    Py_ssize_t index = fj_structure_append(f->structure, code, size, NULL, NULL);
-    if (index < 0) {
-        return -1;
-    }
-    f->structure->nodes[index].flags |= FJ_NODE_LEAVES;
-    fj_structure_close(f->structure, index);
-    return 1;
-}
-
-/* Sets FJ_NODE_LEAVES and removes the child nodes of a tuple or list if all children are
- * leaves.  They have nodes after all if add_leaves met an unknown type, or with an `is_leaf`,
- * but equal trees must have equal Structures. */
-static void
-remove_leaf_nodes(Flattener *f, Py_ssize_t index)
-{
-    FjStructure *structure = f->structure;
-    FjNode *node = &structure->nodes[index];
-    uint32_t first = (uint32_t)index + 1;
-    if (node->arity == 0 || structure->count - first != node->arity) {
-        return;
-    }
-    for (uint32_t i = first; i < structure->count; i++) {
-        if (structure->nodes[i].code != FJ_ARRAY) {
-            return;
-        }
-    }
-    structure->count = first;
-    node->flags |= FJ_NODE_LEAVES;
 }
 
 /* The children of a container while they are walked.  Few, because they stay on the stack: see
@@ -324,24 +243,11 @@ walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
         return -1;
     }
     FjKindCode code = f->structure->nodes[index].code;
-    if (f->is_tree_structure && (code == FJ_TUPLE || code == FJ_LIST)) {
-        remove_leaf_nodes(f, index);
-    }
     fj_structure_close(f->structure, index);
     if (code == FJ_TUPLE && is_constant(f->structure, (uint32_t)index)) {
         f->structure->nodes[index].aux = Py_NewRef(object);
     }
     return 0;
-}
-
-static int
-walk_container(Flattener *f, PyObject *object, FjNodeKind *kind)
-{
-    int are_leaves = 0;
-    if (f->is_tree_structure && (kind->code == FJ_TUPLE || kind->code == FJ_LIST)) {
-        are_leaves = add_sequence_of_leaves(f, object, kind->code);
-    }
-    return are_leaves != 0 ? (are_leaves < 0 ? -1 : 0) : walk_contents(f, object, kind, 0);
 }
 
 /* Walks an object of a `by_identity` type in the arguments of a call. */
@@ -354,7 +260,7 @@ walk_numbered(Flattener *f, PyObject *object, FjNodeKind *kind)
     }
     uint32_t index = f->structure->count;
     if (fj_address_map_add(&f->numbers, object, (uint32_t)f->numbers.count) < 0 ||
-        fj_leafbuf_push(f->objects, object) < 0 || walk_container(f, object, kind) < 0) {
+        fj_leafbuf_push(f->objects, object) < 0 || walk_contents(f, object, kind, 0) < 0) {
         return -1;
     }
     f->structure->num_identities++;
@@ -371,7 +277,7 @@ walk_deeper(Flattener *f, PyObject *object, FjNodeKind *kind)
     int is_numbered = f->objects != NULL && f->registry->by_identity != NULL &&
                       fj_registry_is_by_identity(f->registry, kind->type);
     int result =
-        is_numbered ? walk_numbered(f, object, kind) : walk_container(f, object, kind);
+        is_numbered ? walk_numbered(f, object, kind) : walk_contents(f, object, kind, 0);
     Py_LeaveRecursiveCall();
     return result;
 }

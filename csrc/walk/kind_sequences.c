@@ -31,13 +31,6 @@ static int
 fill_items(FjBuilder *b, const FjNode *node, PyObject *container, PyObject **items)
 {
     uint32_t i = 0;
-    if (node->flags & FJ_NODE_LEAVES) {
-        for (; i < node->arity; i++) {
-            items[i] = Py_NewRef(b->arrays[i]);
-        }
-        b->arrays += i;
-        return 0;
-    }
     for (; i < node->arity; i++) {
         const FjNode *child = b->next;
         if (FJ_LIKELY(child->code == FJ_ARRAY)) {

@@ -181,21 +181,6 @@ walk_contents(Prefix *p, const FjNode *node, PyObject *object, FjContents *c, in
     return result;
 }
 
-/* Pushes the items of a tuple or list, which are all leaves of the prefix. */
-static int
-push_leaves(Prefix *p, PyObject *sequence)
-{
-    const FjNode *node = p->next++;
-    int result = 0, is_alike;
-    FJ_LOCK(sequence);
-    is_alike = Py_SIZE(sequence) == (Py_ssize_t)node->arity;
-    if (is_alike) {
-        result = fj_leafbuf_extend(p->leaves, PySequence_Fast_ITEMS(sequence), node->arity);
-    }
-    FJ_UNLOCK();
-    return is_alike ? result : differ_in_type(p, node, type_of(p, node), Py_SIZE(sequence));
-}
-
 static int
 walk_container(Prefix *p, PyObject *object)
 {
@@ -226,6 +211,10 @@ walk(Prefix *p, PyObject *object)
         p->next++;
         return fj_leafbuf_push(p->leaves, object);
     }
+    if (node->code == FJ_STATIC) { /* a static leaf */
+        p->next++;
+        return 0;
+    }
     if (node->code == FJ_MISSING) {
         return differ(p, node, "more", object, NULL);
     }
@@ -236,9 +225,6 @@ walk(Prefix *p, PyObject *object)
     if (node->code == FJ_NONE) {
         p->next++;
         return 0;
-    }
-    if (node->flags & FJ_NODE_LEAVES) {
-        return push_leaves(p, object);
     }
     if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle")) {
         return -1;

@@ -154,7 +154,7 @@ _MOST_CHARACTERS = 60  # per value
 def repr_of(structure: "_core.Structure") -> str:
     """Returns a short repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``. Stars: open
     leaves."""
-    return f"Structure({_Repr(structure._nodes(), structure._leaves(_STAR)).node()})"
+    return f"Structure({_Repr(structure._nodes()).node()})"
 
 
 def _value(x: Any) -> str:
@@ -162,21 +162,13 @@ def _value(x: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."
 
 
-class _Star:
-    def __repr__(self) -> str:
-        return "*"
-
-
-_STAR = _Star()
 _BRACKETS = {"list": ("[", "]"), "dict": ("{", "}"), "tuple": ("(", ")"), "arguments": ("(", ")")}
 
 
 @dataclasses.dataclass
 class _Repr:
     nodes: list[tuple[str, int, Any, Any, Any]]
-    leaves: tuple[Any, ...]
     at: int = 0  # the next node
-    leaf: int = 0  # the next leaf
     written: int = 0  # the number of nodes written
 
     def node(self) -> str:
@@ -185,32 +177,24 @@ class _Repr:
         self.written += 1
         match kind:
             case "array":
-                return self.next_leaf()
+                return "*"
             case "static":
                 return _value(detail)
             case "none":
                 return "None"
             case "ref":
                 return path_text(detail)
-        kind, _, of_leaves = kind.partition(" ")
         start, end = _BRACKETS.get(kind) or (f"{cls.__name__}(", ")")
-        children = self.children(arity, bool(of_leaves), kind not in ("tuple", "list", "custom"))
+        children = self.children(arity, kind not in ("tuple", "list", "custom"))
         comma = "," if kind == "tuple" and arity == 1 else ""
         return start + ", ".join(children) + comma + end
 
-    def next_leaf(self) -> str:
-        self.leaf += 1
-        return _value(self.leaves[self.leaf - 1])
-
-    def children(self, arity: int, are_leaves: bool, with_keys: bool) -> list[str]:
+    def children(self, arity: int, with_keys: bool) -> list[str]:
         texts: list[str] = []
         for number in range(arity):
             if number == _MOST_CHILDREN or self.written > _MOST_NODES:
-                self.skip(arity - number, are_leaves)
+                self.skip(arity - number)
                 return [*texts, f"... {arity - number} more"]
-            if are_leaves:
-                texts.append(self.next_leaf())
-                continue
             kind, _, _, _, key = self.nodes[self.at]
             if kind == "missing":
                 self.at += 1
@@ -222,20 +206,10 @@ class _Repr:
             texts.append(name + self.node())
         return texts
 
-    def skip(self, count: int, are_leaves: bool) -> None:
-        if are_leaves:
-            self.leaf += count
-            return
+    def skip(self, count: int) -> None:
         while count:
-            kind, arity, *_ = self.nodes[self.at]
+            count += self.nodes[self.at][1] - 1
             self.at += 1
-            count -= 1
-            if kind == "array":
-                self.leaf += 1
-            elif kind.endswith(" of leaves"):
-                self.leaf += arity
-            else:
-                count += arity
 
 
 # ---- errors ----

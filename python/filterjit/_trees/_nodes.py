@@ -48,15 +48,13 @@ class Nodes:
         self.structure = structure
         self._rows = structure._nodes()
         self.leaves = [0]
-        for kind, arity, *_ in self._rows:
-            is_array = kind == "array"
-            self.leaves.append(self.leaves[-1] + (arity if _has_leaves(kind) else is_array))
+        for kind, *_ in self._rows:
+            self.leaves.append(self.leaves[-1] + (kind == "array"))
         self.ends: list[int] = [0] * len(self._rows)
         subtrees: list[int] = []  # ends of those whose parent is still to come, the first one last
         for i in reversed(range(len(self._rows))):
-            kind, arity, *_ = self._rows[i]
             end = i + 1
-            for _ in range(0 if _has_leaves(kind) else arity):
+            for _ in range(self._rows[i][1]):
                 end = subtrees.pop()
             self.ends[i] = end
             subtrees.append(end)
@@ -65,7 +63,7 @@ class Nodes:
         return Node(*self._rows[index], self.leaves[index])
 
     def children(self, index: int) -> list[int]:
-        """Returns the indices of a node's children, without leaves that have no node."""
+        """Returns the indices of a node's children."""
         found, at = [], index + 1
         while at < self.ends[index]:
             found.append(at)
@@ -156,11 +154,6 @@ class Nodes:
         return pairs, more
 
 
-def _has_leaves(kind: str) -> bool:
-    """True if the children are leaves without nodes."""
-    return kind.endswith(" of leaves")
-
-
 def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
     """Yields each node with its path, parents before their children."""
     nodes = Nodes(structure)
@@ -169,8 +162,7 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
         node, path = nodes[i], todo.pop()
         if node.key is not None:
             path = [*path, node.key]
-        if not _has_leaves(node.kind):
-            todo += [path] * node.arity
+        todo += [path] * node.arity
         yield node, path
 
 
