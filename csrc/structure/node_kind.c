@@ -97,15 +97,16 @@ join_names(PyObject *const *groups, Py_ssize_t count)
 
 /* Sets the names of the fields and of the extra attributes: three tuples of str. */
 static int
-set_names(FjNodeKind *kind, PyObject *const *groups)
+set_names(FjNodeKind *kind, PyObject *dynamic, PyObject *statics, PyObject *extra)
 {
+    PyObject *groups[] = {dynamic, statics, extra};
     kind->names = join_names(groups, 3);
     if (kind->names == NULL) {
         return -1;
     }
-    kind->dynamic = PyTuple_GET_SIZE(groups[0]);
-    kind->statics = PyTuple_GET_SIZE(groups[1]);
-    kind->extra_names = PyTuple_GET_SIZE(groups[2]);
+    kind->dynamic = PyTuple_GET_SIZE(dynamic);
+    kind->statics = PyTuple_GET_SIZE(statics);
+    kind->extra_names = PyTuple_GET_SIZE(extra);
     Py_ssize_t total = PyTuple_GET_SIZE(kind->names);
     kind->places = PyMem_New(Py_ssize_t, total + 1);
     kind->offsets = PyMem_Calloc((size_t)total + 1, sizeof(*kind->offsets));
@@ -142,40 +143,37 @@ set_keys(FjNodeKind *kind, PyObject *keys)
     return 0;
 }
 
-static int
-read_module(FjNodeKind *kind, PyObject *answer)
-{
-    PyObject *groups[3], *key;
-    return PyArg_ParseTuple(
-               answer, "sOO!O!O!;a module is (name, key, dynamic, static, wrapper attributes)",
-               &(const char *){NULL}, &key, &PyTuple_Type, &groups[0], &PyTuple_Type,
-               &groups[1], &PyTuple_Type, &groups[2])
-               ? set_names(kind, groups)
-               : -1;
-}
+/* The answer of `classify`: a dict with the name of the kind, and with what its values need
+ * (FjNodeKind in node_kind.h).  All borrowed. */
+typedef struct {
+    const char *kind, *build;
+    PyObject *key, *immutable, *contents;
+    PyObject *dynamic, *statics, *extra; /* tuples of names; `dynamic` can be NULL */
+    PyObject *keys, *dict_fields, *factories, *flatten, *describe;
+    int fill_directly, is_itself;
+} Answer;
 
-/* Reads how to build an object.  `*names` becomes a new tuple of the factories' names. */
 static int
-read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **names)
+read_build(FjNodeKind *kind, const Answer *a)
 {
     static const char *const modes[] = {[FJ_BUILD_CALL] = "call",
                                         [FJ_BUILD_INIT] = "init",
                                         [FJ_BUILD_FILL] = "fill",
                                         [FJ_BUILD_PARTIAL] = "partial"};
-    int code = 0;
-    while (code <= FJ_BUILD_PARTIAL && strcmp(mode, modes[code]) != 0) {
+    int code = 0, makes = a->factories != NULL && PyDict_GET_SIZE(a->factories) > 0;
+    while (code <= FJ_BUILD_PARTIAL && strcmp(a->build, modes[code]) != 0) {
         code++;
     }
-    if (code > FJ_BUILD_PARTIAL || (code != FJ_BUILD_FILL && PyDict_GET_SIZE(factories) > 0)) {
-        PyErr_Format(PyExc_ValueError, "an object cannot be built by '%s'", mode);
+    if (code > FJ_BUILD_PARTIAL || (code != FJ_BUILD_FILL && makes)) {
+        PyErr_Format(PyExc_ValueError, "an object cannot be built by '%s'", a->build);
         return -1;
     }
     kind->build = (FjBuildMode)code;
-    *names = fj_tuple_of(factories);
-    PyObject *values = PyDict_Values(factories);
-    kind->factories = values == NULL ? NULL : PyList_AsTuple(values);
-    Py_XDECREF(values);
-    return *names == NULL || kind->factories == NULL ? -1 : 0;
+    if (code == FJ_BUILD_PARTIAL && (kind->dynamic != 2 || kind->statics != 1)) {
+        PyErr_SetString(PyExc_ValueError, "a partial has two dynamic fields and a static one");
+        return -1;
+    }
+    return 0;
 }
 
 static int
@@ -198,145 +196,126 @@ set_dict_fields(FjNodeKind *kind, PyObject *names)
 }
 
 static int
-read_object(FjNodeKind *kind, PyObject *answer)
+read_object(FjNodeKind *kind, const Answer *a)
 {
-    PyObject *groups[3] = {NULL}, *key, *keys, *dict_fields, *factories;
-    const char *mode;
-    if (!PyArg_ParseTuple(
-            answer,
-            "sOO!O!OO!sO!;an object is (name, key, dynamic, static, keys, dict_fields, "
-            "mode, factories)",
-            &(const char *){NULL}, &key, &PyTuple_Type, &groups[0], &PyTuple_Type, &groups[1],
-            &keys, &PyTuple_Type, &dict_fields, &mode, &PyDict_Type, &factories)) {
-        return -1;
-    }
-    int result = read_build(kind, mode, factories, &groups[2]);
-    if (result == 0) {
-        result = set_names(kind, groups);
-    }
-    Py_XDECREF(groups[2]);
-    if (result < 0 || set_keys(kind, keys) < 0) {
-        return -1;
-    }
-    if (kind->build == FJ_BUILD_PARTIAL && (kind->dynamic != 2 || kind->statics != 1)) {
-        PyErr_SetString(PyExc_ValueError, "a partial has two dynamic fields and a static one");
-        return -1;
-    }
-    return PyTuple_GET_SIZE(dict_fields) == 0 ? 0 : set_dict_fields(kind, dict_fields);
+    PyObject *names = a->factories == NULL ? PyTuple_New(0) : fj_tuple_of(a->factories);
+    PyObject *values = a->factories == NULL ? PyList_New(0) : PyDict_Values(a->factories);
+    int result = names == NULL ? -1 : set_names(kind, a->dynamic, a->statics, names);
+    kind->factories = values == NULL ? NULL : PyList_AsTuple(values);
+    Py_XDECREF(names);
+    Py_XDECREF(values);
+    return result < 0 || kind->factories == NULL || set_keys(kind, a->keys) < 0 ||
+                   read_build(kind, a) < 0
+               ? -1
+           : PyTuple_GET_SIZE(a->dict_fields) == 0 ? 0
+                                                   : set_dict_fields(kind, a->dict_fields);
 }
 
-static int
-read_namedtuple(FjNodeKind *kind, PyObject *answer)
-{
-    PyObject *key, *names = NULL;
-    if (!PyArg_ParseTuple(
-            answer,
-            "s|OpO!;a named tuple is (name, key, whether it is filled directly, names)",
-            &(const char *){NULL}, &key, &kind->fill_directly, &PyTuple_Type, &names)) {
-        return -1;
-    }
-    kind->names = names == NULL ? NULL : join_names(&names, 1);
-    return names != NULL && kind->names == NULL ? -1 : 0;
-}
-
-static int
-read_custom(FjNodeKind *kind, PyObject *answer)
-{
-    PyObject *key, *flatten = Py_None;
-    if (!PyArg_ParseTuple(answer,
-                          "s|OOp;a custom node is (name, key, flatten, whether it is itself)",
-                          &(const char *){NULL}, &key, &flatten, &kind->is_itself)) {
-        return -1;
-    }
-    kind->flatten = flatten == Py_None ? NULL : Py_NewRef(flatten);
-    return 0;
-}
-
-static int
-read_described(FjNodeKind *kind, PyObject *answer)
-{
-    PyObject *key, *describe;
-    if (!PyArg_ParseTuple(answer, "sOO;a described type is (name, key, describe)",
-                          &(const char *){NULL}, &key, &describe)) {
-        return -1;
-    }
-    kind->describe = Py_NewRef(describe);
-    kind->described = PyDict_New();
-    return kind->described == NULL ? -1 : 0;
-}
-
-#define INFO_OF_ROW(code, name, value, keys, read, reader) [code] = {name, value, keys, read},
+#define INFO_OF_ROW(code, name, value, keys, reader) [code] = {name, value, keys},
 const FjCodeInfo fj_code_info[FJ_CODE_COUNT] = {FJ_CODES(INFO_OF_ROW)};
 
 static FjNodeKind *
 new_of_type(const FjNodeKind *kind, FjKindCode code, PyObject *dynamic, PyObject *statics)
 {
-    PyObject *groups[3] = {dynamic, statics, PyTuple_New(0)};
-    FjNodeKind *made = groups[2] == NULL ? NULL : fj_node_kind_new(Py_TYPE(kind), kind->type);
+    PyObject *empty = PyTuple_New(0);
+    FjNodeKind *made = empty == NULL ? NULL : fj_node_kind_new(Py_TYPE(kind), kind->type);
     if (made != NULL) {
         made->code = code;
-        if (set_names(made, groups) < 0) {
+        if (set_names(made, dynamic, statics, empty) < 0) {
             Py_CLEAR(made);
         }
     }
-    Py_XDECREF(groups[2]);
+    Py_XDECREF(empty);
     return made;
 }
 
-/* Reads how values of the type compare: a key, (key, immutable) or (key, immutable, contents).
- * `key` and `immutable` can be None.  `contents` is None, True or a tuple of names. */
+/* Reads how values of the type compare. */
 static int
-read_key(FjNodeKind *kind, PyObject *key)
+read_comparison(FjNodeKind *kind, const Answer *a, PyObject *empty)
 {
-    PyObject *immutable = Py_None, *names = Py_None;
-    if (PyTuple_Check(key) &&
-        !PyArg_ParseTuple(key,
-                          "OO|O;a key is a callable, (callable, immutable) or (callable, "
-                          "immutable, contents)",
-                          &key, &immutable, &names)) {
-        return -1;
-    }
-    kind->key = key == Py_None ? NULL : Py_NewRef(key);
-    kind->immutable = immutable == Py_None ? NULL : Py_NewRef(immutable);
-    kind->key_is_contents = names == Py_True && kind->key != NULL;
-    if (names == Py_None || names == Py_True) {
+    kind->key = a->key == Py_None ? NULL : Py_NewRef(a->key);
+    kind->immutable = a->immutable == Py_None ? NULL : Py_NewRef(a->immutable);
+    kind->key_is_contents = a->contents == Py_True && kind->key != NULL;
+    if (a->contents == Py_None || a->contents == Py_True) {
         return 0;
     }
-    if (!PyTuple_Check(names)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "the contents must be None, True, or a tuple of names");
+    if (!PyTuple_Check(a->contents)) {
+        PyErr_SetString(PyExc_TypeError, "contents must be None, True, or a tuple of names");
         return -1;
     }
-    PyObject *empty = PyTuple_New(0);
-    kind->contents = empty == NULL ? NULL : new_of_type(kind, FJ_OBJECT, empty, names);
-    Py_XDECREF(empty);
+    kind->contents = new_of_type(kind, FJ_OBJECT, empty, a->contents);
     return kind->contents == NULL ? -1 : 0;
+}
+
+/* Reads what the instances of each kind consist of. */
+static int
+read_contents(FjNodeKind *kind, const Answer *a)
+{
+    int has_names = a->dynamic != NULL;
+    kind->fill_directly = a->fill_directly;
+    kind->is_itself = a->is_itself;
+    kind->flatten = a->flatten == Py_None ? NULL : Py_NewRef(a->flatten);
+    if (kind->code == FJ_NAMEDTUPLE) {
+        kind->names = has_names ? join_names(&a->dynamic, 1) : NULL;
+        return has_names && kind->names == NULL ? -1 : 0;
+    }
+    if (kind->code == FJ_DESCRIBED && a->describe != NULL) {
+        kind->describe = Py_NewRef(a->describe);
+        kind->described = PyDict_New();
+        return kind->described == NULL ? -1 : 0;
+    }
+    if (kind->code == FJ_DESCRIBED ||
+        (!has_names && (kind->code == FJ_MODULE || kind->code == FJ_OBJECT))) {
+        PyErr_Format(PyExc_TypeError, "classify() returned no `%s` of the kind %s",
+                     kind->code == FJ_DESCRIBED ? "describe" : "dynamic", a->kind);
+        return -1;
+    }
+    return kind->code == FJ_MODULE   ? set_names(kind, a->dynamic, a->statics, a->extra)
+           : kind->code == FJ_OBJECT ? read_object(kind, a)
+                                     : 0;
 }
 
 int
 fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
 {
-    PyObject *name = NULL;
-    if (!PyTuple_Check(answer) || PyTuple_GET_SIZE(answer) < 1 ||
-        !PyUnicode_Check(name = PyTuple_GET_ITEM(answer, 0))) {
-        PyErr_SetString(PyExc_TypeError, "classify() must return (name, key, details...)");
-        return -1;
+    static char *members[] = {"kind",     "key",           "immutable", "contents",
+                              "dynamic",  "static",        "extra",     "keys",
+                              "build",    "dict_fields",   "factories", "flatten",
+                              "describe", "fill_directly", "is_itself", NULL};
+    PyObject *empty = PyTuple_New(0);
+    Answer a = {.key = Py_None,
+                .immutable = Py_None,
+                .contents = Py_None,
+                .statics = empty,
+                .extra = empty,
+                .keys = Py_None,
+                .dict_fields = empty,
+                .flatten = Py_None,
+                .build = "call"};
+    int result = -1, code = 0;
+    if (!PyDict_Check(answer)) {
+        PyErr_SetString(PyExc_TypeError, "classify() must return a dict");
     }
-    int code = 0;
-    while (code < FJ_KIND_COUNT &&
-           PyUnicode_CompareWithASCIIString(name, fj_code_info[code].name) != 0) {
-        code++;
+    else if (empty != NULL &&
+             PyArg_ParseTupleAndKeywords(
+                 empty, answer, "s|OOOO!O!O!OsO!O!OOpp:classify", members, &a.kind, &a.key,
+                 &a.immutable, &a.contents, &PyTuple_Type, &a.dynamic, &PyTuple_Type,
+                 &a.statics, &PyTuple_Type, &a.extra, &a.keys, &a.build, &PyTuple_Type,
+                 &a.dict_fields, &PyDict_Type, &a.factories, &a.flatten, &a.describe,
+                 &a.fill_directly, &a.is_itself)) {
+        while (code < FJ_KIND_COUNT && strcmp(a.kind, fj_code_info[code].name) != 0) {
+            code++;
+        }
+        kind->code = (FjKindCode)code;
+        if (code == FJ_KIND_COUNT) {
+            PyErr_Format(PyExc_ValueError, "classify() returned an unknown kind: %s", a.kind);
+        }
+        else {
+            result = read_comparison(kind, &a, empty) < 0 ? -1 : read_contents(kind, &a);
+        }
     }
-    if (code == FJ_KIND_COUNT) {
-        PyErr_Format(PyExc_ValueError, "classify() returned an unknown kind: %R", name);
-        return -1;
-    }
-    kind->code = (FjKindCode)code;
-    PyObject *key = PyTuple_GET_SIZE(answer) > 1 ? PyTuple_GET_ITEM(answer, 1) : Py_None;
-    if (read_key(kind, key) < 0) {
-        return -1;
-    }
-    return fj_code_info[code].read == NULL ? 0 : fj_code_info[code].read(kind, answer);
+    Py_XDECREF(empty);
+    return result;
 }
 
 static FjNodeKind *

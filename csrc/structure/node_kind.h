@@ -6,45 +6,40 @@
 
 /* All codes of kinds and of nodes in a Structure.
  *
- *     ROW(code, name in Python, FjNodeValue, FjNodeKeys, FjCodeInfo.read, reader)
+ *     ROW(code, name in Python, FjNodeValue, FjNodeKeys, reader)
  *
  * walk/kinds.h declares the readers. */
 #define FJ_CODES(ROW)                                                                         \
     /* Leaves: traced; an array or a static, depending on the instance (tracers); static. */  \
-    ROW(FJ_ARRAY, "array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)                  \
-    ROW(FJ_MAYBE_ARRAY, "maybe_array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)      \
-    ROW(FJ_STATIC, "static", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL, fj_no_reader)            \
+    ROW(FJ_ARRAY, "array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, fj_no_reader)                        \
+    ROW(FJ_MAYBE_ARRAY, "maybe_array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, fj_no_reader)            \
+    ROW(FJ_STATIC, "static", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, fj_no_reader)                  \
     /* Containers that the core flattens and builds itself.  None has no children. */         \
-    ROW(FJ_NONE, "none", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)                    \
-    ROW(FJ_TUPLE, "tuple", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_tuple_reader)               \
-    ROW(FJ_LIST, "list", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_list_reader)                  \
+    ROW(FJ_NONE, "none", FJ_NO_VALUE, FJ_KEYS_NUMBERS, fj_no_reader)                          \
+    ROW(FJ_TUPLE, "tuple", FJ_NO_VALUE, FJ_KEYS_NUMBERS, fj_tuple_reader)                     \
+    ROW(FJ_LIST, "list", FJ_NO_VALUE, FJ_KEYS_NUMBERS, fj_list_reader)                        \
     /* Children sorted by key; in insertion order; sorted, with a static default_factory. */  \
-    ROW(FJ_DICT, "dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL, fj_dict_reader)            \
-    ROW(FJ_ORDERED_DICT, "ordered_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL,            \
-        fj_dict_reader)                                                                       \
-    ROW(FJ_DEFAULT_DICT, "default_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL,            \
-        fj_dict_reader)                                                                       \
-    ROW(FJ_NAMEDTUPLE, "namedtuple", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_namedtuple,           \
-        fj_namedtuple_reader)                                                                 \
+    ROW(FJ_DICT, "dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, fj_dict_reader)                  \
+    ROW(FJ_ORDERED_DICT, "ordered_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, fj_dict_reader)  \
+    ROW(FJ_DEFAULT_DICT, "default_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, fj_dict_reader)  \
+    ROW(FJ_NAMEDTUPLE, "namedtuple", FJ_NO_VALUE, FJ_KEYS_OF_KIND, fj_namedtuple_reader)      \
     /* All attributes in the instance's __dict__: an Equinox Module. */                       \
-    ROW(FJ_MODULE, "module", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_module, fj_module_reader)     \
+    ROW(FJ_MODULE, "module", FJ_NO_VALUE, FJ_KEYS_OF_KIND, fj_module_reader)                  \
     /* Some attributes of the instance, by name: a dataclass. */                              \
-    ROW(FJ_OBJECT, "object", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_object, fj_object_reader)     \
+    ROW(FJ_OBJECT, "object", FJ_NO_VALUE, FJ_KEYS_OF_KIND, fj_object_reader)                  \
     /* Any other container.  A Python callback flattens it one level at a time. */            \
-    ROW(FJ_CUSTOM, "custom", FJ_VALUE_IS_FIRST_OF_AUX, FJ_KEYS_LAST_OF_AUX, read_custom,      \
-        fj_custom_reader)                                                                     \
+    ROW(FJ_CUSTOM, "custom", FJ_VALUE_IS_FIRST_OF_AUX, FJ_KEYS_LAST_OF_AUX, fj_custom_reader) \
     /* Each instance decides which of its attributes are children and which are static.  The  \
      * node is an FJ_CUSTOM, or an FJ_MODULE with one kind per such set. */                   \
-    ROW(FJ_DESCRIBED, "described", FJ_NO_VALUE, FJ_KEYS_NUMBERS, read_described,              \
-        fj_described_reader)                                                                  \
+    ROW(FJ_DESCRIBED, "described", FJ_NO_VALUE, FJ_KEYS_NUMBERS, fj_described_reader)         \
     /* Nodes only, never the kind of a type: the root of a call, with one child per           \
      * parameter; an absent field or argument; a further occurrence of an earlier object      \
      * (Sharing in structure.h). */                                                           \
-    ROW(FJ_ARGUMENTS, "arguments", FJ_NO_VALUE, FJ_KEYS_AUX, NULL, fj_no_reader)              \
-    ROW(FJ_MISSING, "missing", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)              \
-    ROW(FJ_REF, "ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL, fj_no_reader)
+    ROW(FJ_ARGUMENTS, "arguments", FJ_NO_VALUE, FJ_KEYS_AUX, fj_no_reader)                    \
+    ROW(FJ_MISSING, "missing", FJ_NO_VALUE, FJ_KEYS_NUMBERS, fj_no_reader)                    \
+    ROW(FJ_REF, "ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, fj_no_reader)
 
-#define FJ_CODE_OF_ROW(code, name, value, keys, read, reader) code,
+#define FJ_CODE_OF_ROW(code, name, value, keys, reader) code,
 typedef enum { FJ_CODES(FJ_CODE_OF_ROW) FJ_CODE_COUNT } FjKindCode;
 
 #define FJ_KIND_COUNT FJ_ARGUMENTS /* the kinds of types come before it */
@@ -76,8 +71,6 @@ typedef struct {
     const char *name;
     FjNodeValue value;
     FjNodeKeys keys;
-    /* Reads the details of classify()'s answer, after the key.  Can be NULL. */
-    int (*read)(struct FjNodeKind *kind, PyObject *answer);
 } FjCodeInfo;
 
 extern const FjCodeInfo fj_code_info[FJ_CODE_COUNT];
@@ -147,7 +140,7 @@ fj_node_kind_fields(const FjNodeKind *kind)
 /* Returns a new kind for fj_node_kind_read. */
 FjNodeKind *fj_node_kind_new(PyTypeObject *kinds, PyTypeObject *type);
 
-/* Reads the result of `classify`. */
+/* Reads the result of `classify`: a dict with the members of a kind by name. */
 int fj_node_kind_read(FjNodeKind *kind, PyObject *answer);
 
 /* (P) Sets `*described` to the FJ_MODULE kind of an instance of an FJ_DESCRIBED type (new

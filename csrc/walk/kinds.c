@@ -3,7 +3,7 @@
 
 const FjReader fj_no_reader = {NULL, NULL};
 
-#define READER_OF_ROW(code, name, value, keys, read, reader) [code] = &(reader),
+#define READER_OF_ROW(code, name, value, keys, reader) [code] = &(reader),
 const FjReader *const fj_readers[FJ_CODE_COUNT] = {FJ_CODES(READER_OF_ROW)};
 
 int

@@ -44,7 +44,7 @@ typedef struct {
     PyObject *(*build)(FjBuilder *b, const FjNode *node);
 } FjReader;
 
-#define FJ_DECLARE_READER(code, name, value, keys, read, reader) extern const FjReader reader;
+#define FJ_DECLARE_READER(code, name, value, keys, reader) extern const FjReader reader;
 FJ_CODES(FJ_DECLARE_READER)
 
 /* By code.  Callers read leaves, None, absent children, the call root and further occurrences

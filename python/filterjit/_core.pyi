@@ -35,7 +35,7 @@ class Registry:
         cls,
         *,
         array_type: type,
-        classify: Callable[[type, Any], tuple[Any, ...]],
+        classify: Callable[[type, Any], dict[str, Any]],
         is_array: Callable[[Any], bool],
         flatten_one_level: Callable[[Any], tuple[Any, Any]],
         flatten_with_keys: Callable[

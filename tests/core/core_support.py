@@ -209,6 +209,12 @@ def layout(
     return dynamic, static, keys, held, mode, makers
 
 
+def object_of(layout: tuple[Any, ...]) -> dict[str, Any]:
+    """What `classify` says of a type with this layout."""
+    names = ("dynamic", "static", "keys", "dict_fields", "build", "factories")
+    return {"kind": "object", **dict(zip(names, layout, strict=True))}
+
+
 class Object:
     """A node whose attributes the core reads and sets by name, in the ``__dict__`` or in slots."""
 
@@ -336,26 +342,32 @@ def _key_of(keyed: Keyed) -> Any:
     return keyed.key
 
 
-def classify(cls: type, x: Any) -> tuple[Any, ...]:
+def static(key: Any = None, immutable: Any = None, contents: Any = None) -> dict[str, Any]:
+    """What `classify` says of a type of statics."""
+    return {"kind": "static", "key": key, "immutable": immutable, "contents": contents}
+
+
+def classify(cls: type, x: Any) -> dict[str, Any]:
     if cls in _BUILTIN:
-        return (_BUILTIN[cls],)
+        return {"kind": _BUILTIN[cls]}
     if issubclass(cls, Module):
-        return "module", None, cls.dynamic, cls.static, WRAPPER
+        return {"kind": "module", "dynamic": cls.dynamic, "static": cls.static, "extra": WRAPPER}
     if issubclass(cls, Record):
-        return "object", None, ("data", "other"), ("tag",), None, (), "call", {}
+        return object_of(layout(("data", "other"), ("tag",), mode="call"))
     if hasattr(cls, "layout"):
-        return "object", None, *cls.layout
+        return object_of(cls.layout)
     if issubclass(cls, Described):
-        return "described", None, cls.describe
+        return {"kind": "described", "describe": cls.describe}
     if issubclass(cls, Box):
-        return ("custom",)
+        return {"kind": "custom"}
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return "namedtuple", None, cls is not LoudPoint, cls._fields
+        fill = cls is not LoudPoint
+        return {"kind": "namedtuple", "dynamic": cls._fields, "fill_directly": fill}
     if issubclass(cls, Maybe):
-        return ("maybe_array",)
+        return {"kind": "maybe_array"}
     if issubclass(cls, Keyed):
-        return "static", _key_of
-    return ("array",) if issubclass(cls, Array) else ("static", None)
+        return static(_key_of)
+    return {"kind": "array" if issubclass(cls, Array) else "static"}
 
 
 POLICY = {"traced", "traced_in", "keyed", "by_identity"}  # arguments of `Registry.with_policy`

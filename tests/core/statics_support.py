@@ -20,6 +20,7 @@ from core_support import (
     Variable,
     classify,
     core,
+    static,
     testing,
 )
 
@@ -140,15 +141,15 @@ class Named(collections.namedtuple("Named", "a b")):
 
 def classify_pairs(cls: type, x: Any) -> Any:
     if cls is Hashed:
-        return "static", (None, None, ("a",))
+        return static(None, None, ("a",))
     if issubclass(cls, (Pair, Slotted)):
-        return "static", (key, None, ("a", "b"))
+        return static(key, None, ("a", "b"))
     if cls is Shell:
-        return "static", (shell_key, None, True)
+        return static(shell_key, None, True)
     if cls is Keyed:
-        return "static", (lambda x: x.key, lambda x: x.key == "immutable")
+        return static(lambda x: x.key, lambda x: x.key == "immutable")
     if cls is Named:
-        return "static", (lambda x: (tuple(x), sorted(vars(x).items())), None, True)
+        return static(lambda x: (tuple(x), sorted(vars(x).items())), None, True)
     return classify(cls, x)
 
 

@@ -134,11 +134,11 @@ class Tree:
         return tuple(found[0]), tuple(found[1]), None
 
 
-def classify(cls: type, x: Any) -> tuple[Any, ...]:
+def classify(cls: type, x: Any) -> dict[str, Any]:
     if issubclass(cls, Tree):
-        return "described", None, cls.describe
+        return {"kind": "described", "describe": cls.describe}
     if issubclass(cls, Nodes):
-        return "static", (None, True)
+        return core_support.static(None, True)
     return core_support.classify(cls, x)
 
 

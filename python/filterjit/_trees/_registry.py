@@ -88,7 +88,7 @@ def flatten_with_keys(
     return children, aux, unflatten, keys
 
 
-def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
+def _classify_module(cls: type, x: Any) -> dict[str, Any] | None:
     """Describes a class of Equinox Modules to the C core, or returns None. Checks, by flattening
     and rebuilding `x`, that the class's registered functions do what the C core would."""
     equinox = _equinox_compat.equinox()
@@ -125,7 +125,13 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     ):
         return None
     registry.missing = missing
-    return "module", static_key(cls), dynamic, static, wrapper
+    return {
+        "kind": "module",
+        "key": static_key(cls),
+        "dynamic": dynamic,
+        "static": static,
+        "extra": wrapper,
+    }
 
 
 def _same_objects(xs: Any, ys: Any) -> bool:
@@ -133,7 +139,7 @@ def _same_objects(xs: Any, ys: Any) -> bool:
     return len(xs) == len(ys) and all(x is y for x, y in zip(xs, ys, strict=True))
 
 
-def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
+def _classify_dataclass(cls: type, x: Any) -> dict[str, Any] | None:
     """Describes a class that ``jax.tree_util.register_dataclass`` registered, or returns None."""
     fields = _registered_compat.registered_dataclass_fields(cls)
     if fields is None:
@@ -150,7 +156,8 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     sets = _is_init_generated(cls, data + meta) and _has_just(
         unflatten(aux, children), cls, expected
     )
-    return "object", _key_of(cls), data, meta, None, (), "init" if sets else "call", {}
+    build = "init" if sets else "call"
+    return {"kind": "object", "dynamic": data, "static": meta, "build": build} | _key_of(cls)
 
 
 def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
@@ -202,7 +209,7 @@ def _has_same_items(a: Any, b: Any) -> bool:
     return a is b or (type(a) is tuple and _same_objects(a, b))
 
 
-def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
+def _classify_object(cls: type, x: Any) -> dict[str, Any] | None:
     """Describes a class of Flax with children in attributes, or returns None. Checks the
     registered functions by flattening and rebuilding `x`."""
     fields = _flax_compat.object_fields(cls)
@@ -226,19 +233,18 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
         and all(_has_same_items(found[name], value) for name, value in values.items())
     ):
         return None
-    return (
-        "object",
-        _key_of(cls),
-        fields.dynamic,
-        fields.static,
-        fields.keys,
-        fields.dict_fields,
-        fields.mode,
-        dict(fields.factories),
-    )
+    return {
+        "kind": "object",
+        "dynamic": fields.dynamic,
+        "static": fields.static,
+        "keys": fields.keys,
+        "dict_fields": fields.dict_fields,
+        "build": fields.mode,
+        "factories": dict(fields.factories),
+    } | _key_of(cls)
 
 
-def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
+def _classify_described(cls: type, x: Any) -> dict[str, Any] | None:
     """Describes a class whose instances list their children, or returns None."""
     describe = _flax_compat.describer(cls)
     if describe is None:
@@ -246,17 +252,18 @@ def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
     children, aux, unflatten, _ = flatten_with_keys(x)
     if not _has_just(unflatten(aux, children), cls, _attributes(x)):
         return None
-    return "described", _key_of(cls), describe
+    return {"kind": "described", "describe": describe} | _key_of(cls)
 
 
-def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
+def _classify_custom(cls: type, x: Any) -> dict[str, Any]:
     """Describes a class flattened by its registered function."""
     flatten = _registered_compat.registered_flatten(cls)
     if flatten is not None:
         parts: Any = flatten(x)
         if not (isinstance(parts, tuple) and _same_objects(parts[0], flatten_one_level(x)[0])):
             flatten = None
-    return "custom", _key_of(cls), flatten, _registered_compat.is_registered_static(cls)
+    is_itself = _registered_compat.is_registered_static(cls)
+    return {"kind": "custom", "flatten": flatten, "is_itself": is_itself} | _key_of(cls)
 
 
 # Static types with unchanging values: a value always equals itself.
@@ -272,17 +279,17 @@ _IMMUTABLE: frozenset[type] = frozenset(
 )
 
 
-def _key_of(cls: type) -> Any:
-    """Returns a type's key, as `read_key` in csrc/structure/node_kind.c expects it."""
+def _key_of(cls: type) -> dict[str, Any]:
+    """Says how values of a type compare, for `FjNodeKind`."""
     key = static_key(cls)
     if key is _core.identity or cls in _IMMUTABLE:
-        return key, True
+        return {"key": key, "immutable": True}
     contents = _flax_compat.contents(cls)
-    return (
-        key,
-        immutable_of(cls) or _flax_compat.immutable(cls),
-        static_contents(cls) if contents is None else contents,
-    )
+    return {
+        "key": key,
+        "immutable": immutable_of(cls) or _flax_compat.immutable(cls),
+        "contents": static_contents(cls) if contents is None else contents,
+    }
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:
@@ -300,13 +307,13 @@ def _item_names(cls: Any) -> tuple[str, ...]:
     return names if type(names) is tuple and set(map(type, names)) <= {str} else ()
 
 
-def classify(cls: type, x: Any) -> tuple[Any, ...]:
-    """Describes a type to the C core, given an instance: its node kind, and how to flatten it. For
-    each kind, a function in csrc/structure/node_kind.c reads the tuple (`read_object`)."""
+def classify(cls: type, x: Any) -> dict[str, Any]:
+    """Describes a type to the C core, given an instance: its node kind, and how to flatten it. The
+    names are members of `FjNodeKind` in csrc/structure/node_kind.h."""
     if (builtin := _BUILTIN.get(cls)) is not None:
-        return builtin, static_key(cls)
+        return {"kind": builtin, "key": static_key(cls)}
     if cls in _STATIC:
-        return ("static", None)
+        return {"kind": "static"}
     if not jtu.all_leaves((x,)):
         native = (
             _classify_module(cls, x)
@@ -317,14 +324,19 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         if native is not None:
             return native
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
-            return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls), _item_names(cls)
+            return {
+                "kind": "namedtuple",
+                "key": static_key(cls),
+                "fill_directly": _is_made_by_namedtuple(cls),
+                "dynamic": _item_names(cls),
+            }
         return _classify_custom(cls, x)
     # Some tracers of one type are arrays, and some aren't. So are instances, if `__class__` is
     # defined, which `isinstance` believes.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
-        return ("maybe_array",)
-    return "array" if is_array(x) else "static", _key_of(cls)
+        return {"kind": "maybe_array"}
+    return {"kind": "array" if is_array(x) else "static"} | _key_of(cls)
 
 
 registry: _core.Registry = _core.Registry(

@@ -121,8 +121,8 @@ def through_a_bound_method() -> Any:
 
 
 def through_the_registry() -> Any:
-    def classify(cls: type, x: Any) -> tuple[Any, ...]:
-        return "static", None
+    def classify(cls: type, x: Any) -> dict[str, Any]:
+        return {"kind": "static"}
 
     classify.registry = make_registry(classify=classify)  # type: ignore[attr-defined]
     core.flatten(classify.registry, 1)  # type: ignore[attr-defined]

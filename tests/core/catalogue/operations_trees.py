@@ -181,7 +181,7 @@ add("keyed_types", equal_structures, lambda a, b: hash(a) and a == b, is_true)
 
 def classify_with_contents(cls: type, x: Any) -> Any:
     if cls is Slotted:
-        return "static", (operator.attrgetter("a", "b"), None, ("a", "b"))
+        return cs.static(operator.attrgetter("a", "b"), None, ("a", "b"))
     return cs.classify(cls, x)
 
 

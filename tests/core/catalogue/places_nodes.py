@@ -139,12 +139,12 @@ place("unflatten_of_a_node", lambda w: w.loud(NewBox, "__new__")([w.y, 1], 2))
 place(
     "new_of_a_named_tuple",
     lambda w: w.loud(NewPoint, "__new__")(w.y, 1),
-    kind=(NewPoint, lambda w: ("namedtuple", None, False)),
+    kind=(NewPoint, lambda w: {"kind": "namedtuple"}),
 )
 place(
     "setitem_of_an_ordered_dict",
     lambda w: w.loud(NewDict, "__setitem__")(a=w.y, b=1),
-    kind=(NewDict, lambda w: ("ordered_dict",)),
+    kind=(NewDict, lambda w: {"kind": "ordered_dict"}),
 )
 place("getattribute_of_an_object", lambda w: w.loud(Slots, "__getattribute__")(x=w.y, y=[], tag=1))
 place(
@@ -206,7 +206,7 @@ def abstract(w: World, method: str) -> Any:
 
 def classify_by_base(w: World, cls: type, x: Any) -> Any:
     base = abstract(w, "__subclasscheck__")
-    return ("array",) if issubclass(cls, base) else cs.classify(cls, x)
+    return {"kind": "array"} if issubclass(cls, base) else cs.classify(cls, x)
 
 
 def parts(x: Any) -> Any:
@@ -217,8 +217,8 @@ def parts_with_keys(x: Any) -> Any:
     return (*parts(x), lambda *given: Frozen(given[-1][0]), ((0,), (1,)))
 
 
-PAIR = ("object", None, *Pair.layout)
-PARTIAL = ("object", None, ("args", "keywords"), ("func",), None, (), "partial", {})
+PAIR = cs.object_of(Pair.layout)
+PARTIAL = cs.object_of(cs.layout(("args", "keywords"), ("func",), mode="partial"))
 
 
 def mapping_of_a_partial(w: World, tree: Any) -> Any:
@@ -279,16 +279,16 @@ place(
 
 # What `classify` says of the type of a leaf or node.
 KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
-    "key_of_a_kind": (Keyed(3), lambda w: ("static", lambda v: w.answer((v.key,)))),
+    "key_of_a_kind": (Keyed(3), lambda w: cs.static(lambda v: w.answer((v.key,)))),
     "key_of_an_immutable_type": (
         Keyed(3),
-        lambda w: ("static", (lambda v: w.answer((v.key,)), True)),
+        lambda w: cs.static(lambda v: w.answer((v.key,)), True),
     ),
     "whether_a_value_is_immutable": (
         Keyed(3),
-        lambda w: ("static", (lambda v: 1, lambda v: w.answer(True))),
+        lambda w: cs.static(lambda v: 1, lambda v: w.answer(True)),
     ),
-    "classify": (New(), lambda w: w.answer(("static", None))),
+    "classify": (New(), lambda w: w.answer(cs.static())),
     "classify_of_a_node": (
         Linear(weight=Array(), size=1),
         lambda w: w.after(cs.classify)(Linear, None),
@@ -296,15 +296,15 @@ KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
     "details_of_an_object": (Pair(x=Array(), y=1, tag=2), lambda w: w.answer(PAIR)),
     "names_that_are_held": (
         Pair(x=Array(), y=1, tag=2),
-        lambda w: (*PAIR[:5], (w.loud(str, "__eq__")("none"),), *PAIR[6:]),
+        lambda w: PAIR | {"dict_fields": (w.loud(str, "__eq__")("none"),)},
     ),
     "truth_of_a_detail": (
         NewPoint(Array(), 1),
-        lambda w: ("namedtuple", None, w.loud(Truth, "__bool__")()),
+        lambda w: {"kind": "namedtuple", "fill_directly": w.loud(Truth, "__bool__")()},
     ),
     "registered_function": (  # it is called straight
         cs.Box([Array(), 1], aux=2),
-        lambda w: ("custom", None, w.after(cs.flatten_one_level)),
+        lambda w: {"kind": "custom", "flatten": w.after(cs.flatten_one_level)},
     ),
 }
 for _name, (_leaf, _told) in KINDS.items():

@@ -73,7 +73,7 @@ def test_bad_descriptions() -> None:
         for answer in answers:
 
             def classify_described(cls: type, x: Any, answer: Any = answer) -> Any:
-                described = ("described", None, lambda y: answer)
+                described = {"kind": "described", "describe": lambda y: answer}
                 return described if cls is Described else classify(cls, x)
 
             registry = make_registry(classify=classify_described)
@@ -100,7 +100,8 @@ def test_a_description_that_changes_the_instance() -> None:
         return right
 
     def classify_described(cls: type, x: Any) -> Any:
-        return ("described", None, change) if cls is Described else classify(cls, x)
+        told = {"kind": "described", "describe": change}
+        return told if cls is Described else classify(cls, x)
 
     registry = make_registry(classify=classify_described)
     make = lambda: [Described(("x",), x=Array(1), y=2)]
@@ -130,17 +131,20 @@ def test_more_descriptions_than_are_kept(registry: Any) -> None:
 # ---- details that do not fit ----
 
 
-NAMED, REST = ("object", None, ("x",), ()), (None, (), "fill", {})
+def bad(kind: str = "object", **details: Any) -> dict[str, Any]:
+    return {"kind": kind} | ({"dynamic": ("x",)} if kind == "object" else {}) | details
+
+
 BAD_DETAILS: list[Any] = [
-    *(("static", (id, None, contents)) for contents in (1, ["a"], (1,))),
-    *((), None, (3,), ("module",), ("unheard of",), ("described", None), ("static", (None,))),
-    *(("module", None, ("a",), (), (1,)), ("object", None), NAMED[:3], NAMED, (*NAMED, *REST[:3])),
-    *((*NAMED, None, (), mode, {}) for mode in ("unheard of", "partial", None)),
-    *((*NAMED, None, (), mode, {"y": list}) for mode in ("call", "init")),
-    *((*NAMED, keys, (), "fill", {}) for keys in ((), ("x", "y"), ([],), (["x"],), ((1, 2),))),
-    *(("object", None, *names, *REST) for names in (((1,), ()), (("x",), (1,)), (["x"], ()))),
-    *((*NAMED, None, held, "fill", {}) for held in (None, 3)),
-    *((*NAMED, None, (), "fill", makers) for makers in ({1: list}, None)),
+    *((), None, (3,), {}, {"kind": 3}, *map(bad, ("module", "unheard of", "described"))),
+    *(bad("static", contents=contents) for contents in (1, ["a"], (1,))),
+    *(bad("static", unheard_of=1), bad("module", dynamic=("a",), extra=(1,)), {"kind": "object"}),
+    *(bad(build=mode) for mode in ("unheard of", "partial", None)),
+    *(bad(build=mode, factories={"y": list}) for mode in ("call", "init")),
+    *(bad(keys=keys) for keys in ((), ("x", "y"), ([],), (["x"],), ((1, 2),))),
+    *(bad(dynamic=(1,)), bad(static=(1,)), bad(dynamic=["x"])),
+    *(bad(dict_fields=held) for held in (None, 3)),
+    *(bad(build="fill", factories=makers) for makers in ({1: list}, None)),
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Keyed, Linear, classify, core, make_registry
+from core_support import Array, Keyed, Linear, classify, core, make_registry, static
 from statics_support import (
     Pair,
     Shell,
@@ -98,7 +98,7 @@ def test_immutable_values_of_equal_fields(base: Any) -> None:
         __slots__ = ()
 
     def classify_fixed(cls: type, x: Any) -> Any:
-        fixed = ("static", (key, True, ("a", "b")))
+        fixed = static(key, True, ("a", "b"))
         return fixed if cls is Fixed else classify(cls, x)
 
     registry = make_registry(classify=classify_fixed)

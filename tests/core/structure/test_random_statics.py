@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from core_support import Keyed, classify, core, make_registry, testing
+from core_support import Keyed, classify, core, make_registry, static, testing
 from statics_support import (
     FIELDS,
     PLACES,
@@ -43,7 +43,7 @@ EXAMPLES = int(os.environ.get("FILTERJIT_EXAMPLES", "100"))
 
 def classify_all(cls: type, x: Any) -> Any:
     if cls is Own:
-        return "static", (None, None, ("a", "b"))
+        return static(None, None, ("a", "b"))
     # Those of classify_pairs ask by == whether they are immutable, and that is always true here.
     return classify(cls, x) if cls is Keyed else classify_pairs(cls, x)
 

@@ -171,7 +171,8 @@ CLASSES = [Linear, type("Like", (Linear,), {}), Many, Described, Slotted, OnExce
 
 def classify_all(cls: type, x: Any) -> Any:
     own = cls in (DictSlot, Bare)
-    return ("module", None, cls.dynamic, cls.static, ()) if own else classify(cls, x)  # type: ignore[attr-defined]
+    told = {"kind": "module", "dynamic": cls.dynamic, "static": cls.static} if own else {}  # type: ignore[attr-defined]
+    return told or classify(cls, x)
 
 
 @pytest.mark.parametrize("cls", [*CLASSES, DictSlot])

@@ -21,16 +21,16 @@ def flatten(x: Any) -> Any:
 
 
 KEYS: dict[str, Any] = {
-    "contents": (key, None, ("a", "b")),
-    "immutable": (key, True),
-    "key": key,
-    "by its ==": None,
+    "contents": {"key": key, "contents": ("a", "b")},
+    "immutable": {"key": key, "immutable": True},
+    "key": {"key": key},
+    "by its ==": {},
 }
 
 
 @pytest.fixture(params=KEYS)
 def registry(request: pytest.FixtureRequest) -> Any:
-    kind = ("custom", KEYS[request.param], flatten, True)
+    kind = {"kind": "custom", "flatten": flatten, "is_itself": True} | KEYS[request.param]
     return make_registry(
         classify=lambda cls, x: kind if issubclass(cls, Pair) else classify(cls, x),
         flatten_one_level=flatten,
