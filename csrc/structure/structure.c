@@ -33,7 +33,8 @@ fj_structure_new(FjRegistry *registry)
 int
 fj_structure_grow(FjStructure *self, size_t more)
 {
-    size_t needed = self->count + more, capacity = self->capacity == 0 ? 16 : 2 * (size_t)self->capacity;
+    size_t needed = self->count + more,
+           capacity = self->capacity == 0 ? 16 : 2 * (size_t)self->capacity;
     FjNode *nodes = NULL;
     capacity = capacity < needed ? needed : capacity;
     if (capacity <= UINT32_MAX) {
@@ -58,7 +59,8 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
         PyErr_SetString(PyExc_OverflowError, "a node with 2**32 children or more");
         return -1;
     }
-    if (arity >= self->capacity - self->count && fj_structure_grow(self, (size_t)arity + 1) < 0) {
+    if (arity >= self->capacity - self->count &&
+        fj_structure_grow(self, (size_t)arity + 1) < 0) {
         return -1;
     }
     FjNode *node = fj_structure_add(self, code, aux);

@@ -83,8 +83,8 @@ run_predicate(FilterRun *r, PyObject *predicate, uint8_t *mask)
         }
         Py_XDECREF(answer);
         if (taken < 0) {
-            fj_structure_add_error_context(r->structure,
-                                           fj_structure_leaf(r->structure, r->first + i), "ask");
+            fj_structure_add_error_context(
+                r->structure, fj_structure_leaf(r->structure, r->first + i), "ask");
             return -1;
         }
         mask[i] = (uint8_t)taken;

@@ -251,9 +251,10 @@ choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int s
                 continue;
             }
             if (found >= 0) {
-                return fj_words_raise(fj_words_call(structure->registry, "leaf_in_two_trees",
-                                                    "(Nnn)", fj_path_of_node(structure, fj_structure_leaf(structure, i)),
-                                                    found + 1, j + 1));
+                return fj_words_raise(
+                    fj_words_call(structure->registry, "leaf_in_two_trees", "(Nnn)",
+                                  fj_path_of_node(structure, fj_structure_leaf(structure, i)),
+                                  found + 1, j + 1));
             }
             found = j;
         }
