@@ -16,8 +16,7 @@
     ROUTE(sharding)      /* an array's sharding or committed flag differs */                  \
     ROUTE(layout)        /* an array's memory layout differs */                               \
     ROUTE(deleted)       /* an array is deleted, and other processes run the program too */   \
-    ROUTE(failed)        /* the executable refused its arguments */                           \
-    ROUTE(paused)        /* the last checks were slow and in vain */
+    ROUTE(failed)        /* the executable refused its arguments */
 
 typedef enum {
 #define FJ_ROUTE_MEMBER(name) FJ_ROUTE_##name,

@@ -1,25 +1,29 @@
 /* Learns the entries of a Direct, and finds the entry that a call matches.
  *
- * After some calls that match no entry, one of them is recorded: a new entry records the facts
- * about it (direct_entry.c).  If jax.jit makes that call, the next call that matches the entry
- * asks Python for a plan, and runs it.  New entries are recorded less and less often.  If
- * comparing calls takes as long as jax.jit would, calls pause: they are passed on without a
- * check.  If a Direct has no source to ask, for example because its programs were loaded, its
- * entries are fixed: Python adds them, and calls don't pause.  There can be many.  One
+ * After the first calls, each call is compared with the entries.  One that matches none is
+ * recorded: a new entry records the facts about it (direct_entry.c), and replaces the least
+ * recently used of four.  If jax.jit makes that call, the next call that matches the entry
+ * asks Python for a plan, and runs it.  After 16 calls in vain, calls rest, longer and
+ * longer: they are passed on without comparing them.  Four direct calls make up for one.
+ *
+ * If a Direct has no source to ask, for example because its programs were loaded, its
+ * entries are fixed: Python adds them, and calls don't rest.  There can be many.  One
  * argument tells most of them apart, and is compared first.
  *
  * Python code can run in making a plan, in direct_entry.c, when JAX returns its configuration,
  * and when references are dropped.  The caller holds the arguments. */
 #include "call/direct_entries.h"
 
-#define MAX_PAUSE 256
+#define MAX_REST 256
 #define SOME 4 /* checking this many arrays takes as long as checking the configuration */
 
 void
 fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context, int is_fixed)
 {
-    *self = (FjDirectEntries){
-        .epoch = FJ_LOAD_COUNT(context->epoch), .record_at = -1, .is_fixed = is_fixed};
+    *self = (FjDirectEntries){.epoch = FJ_LOAD_COUNT(context->epoch),
+                              .rest = -1,
+                              .route = FJ_ROUTE_waiting,
+                              .is_fixed = is_fixed};
 }
 
 void
@@ -30,9 +34,9 @@ fj_direct_entries_drop(FjDirectEntries *self)
     }
     PyMem_Free(self->items);
     self->items = NULL;
-    self->num_recorded = 0;
-    self->unmatched = 0;
-    self->record_at = -1;
+    self->rest = -1;
+    self->in_vain = 0;
+    self->route = FJ_ROUTE_waiting;
 }
 
 int
@@ -133,6 +137,16 @@ fj_direct_entries_add(FjDirectEntries *self, FjDirectContext *context, PyObject 
     return insert_entry(self, entry);
 }
 
+/* Counts a call that was compared in vain, for this reason. */
+static void
+rest_after(FjDirectEntries *self, int route)
+{
+    int more = self->in_vain / FJ_PAID + 1 - FJ_IN_VAIN;
+    self->rest = more <= 0 ? 0 : more < 7 ? (Py_ssize_t)4 << more : MAX_REST;
+    self->in_vain += more < 7 ? FJ_PAID : 0;
+    self->route = route;
+}
+
 /* (P) Asks for the plan of an entry that the caller holds.  1, 0 without a plan and with the
  * entry removed, or -1 with an error that isn't an Exception. */
 static int
@@ -156,33 +170,12 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
     Py_XDECREF(plan);
     if (entry->execute == NULL) {
         remove_entry(self, entry);
+        rest_after(self, FJ_ROUTE_waiting);
     }
     return made;
 }
 
 /* ---- choosing the route of a call ---- */
-
-/* Pauses calls if comparing them with entries has repeatedly taken as long as jax.jit. */
-static void
-weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int route, Py_ssize_t nargs)
-{
-    if (self->is_fixed) {
-        return;
-    }
-    int in_vain = route == FJ_ROUTE_direct
-                      ? effort->compared > SOME && effort->compared > nargs / SOME
-                      : effort->checked > SOME;
-    if (in_vain) {
-        self->wasted_checks++;
-        if (self->wasted_checks > 2) {
-            unsigned pause = self->wasted_checks < 9 ? 1U << self->wasted_checks : MAX_PAUSE;
-            self->paused_calls = pause < MAX_PAUSE ? pause : MAX_PAUSE;
-        }
-    }
-    else if (route == FJ_ROUTE_direct) {
-        self->wasted_checks = 0;
-    }
-}
 
 static int
 takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t nargs)
@@ -192,15 +185,6 @@ takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t narg
         all = fj_direct_takes(context, args[i]);
     }
     return all;
-}
-
-/* Returns the number of calls without an entry to pass on before recording one. */
-static inline Py_ssize_t
-calls_before_record(const FjDirectEntries *self, const FjDirectContext *context)
-{
-    return self->is_fixed        ? PY_SSIZE_T_MAX
-           : self->record_at < 0 ? context->after
-                                 : self->record_at;
 }
 
 /* (P) Returns the aval of the telling argument, or the shape of a NumPy array (new reference);
@@ -254,7 +238,12 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
         entry->references++;
         route = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
         if (route == FJ_ROUTE_direct) {
-            weigh_effort(self, &effort, route, nargs);
+            if (effort.compared > SOME && effort.compared > nargs / SOME && !self->is_fixed) {
+                rest_after(self, FJ_ROUTE_sharding); /* jax.jit is as fast */
+            }
+            else if (entry->execute != NULL && self->in_vain > 0) {
+                self->in_vain--;
+            }
             if (i > 0 && i < self->count && self->items[i] == entry) {
                 memmove(self->items + 1, self->items, (size_t)i * sizeof(FjDirectEntry *));
                 self->items[0] = entry;
@@ -271,17 +260,13 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
     if (route < 0 || *found != NULL) {
         return route;
     }
-    weigh_effort(self, &effort, route, nargs);
-    if (!takes_all(context, args, nargs)) {
-        return FJ_ROUTE_type;
-    }
-    Py_ssize_t record_at = calls_before_record(self, context);
-    if (self->unmatched++ < record_at) {
+    if (self->is_fixed) {
         return route;
     }
-    self->unmatched = 0;
-    if (++self->num_recorded >= FJ_DIRECT_ENTRIES) {
-        self->record_at = 4 * record_at + 4; /* less and less often: all calls might differ */
+    route = takes_all(context, args, nargs) ? route : FJ_ROUTE_type;
+    rest_after(self, route);
+    if (route == FJ_ROUTE_type) {
+        return route;
     }
     FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
     if (entry == NULL) {
@@ -308,13 +293,12 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
         self->epoch = epoch;
         fj_direct_entries_drop(self);
     }
-    if (self->paused_calls > 0) {
-        self->paused_calls--;
-        return FJ_ROUTE_paused;
+    if (self->rest < 0) {
+        self->rest = context->after;
     }
-    if (self->count == 0 && self->unmatched < calls_before_record(self, context)) {
-        self->unmatched++;
-        return FJ_ROUTE_waiting;
+    if (self->is_fixed ? self->count == 0 : self->rest > 0) {
+        self->rest--;
+        return self->route;
     }
     if (self->count == 0 && !takes_all(context, args, nargs)) {
         return FJ_ROUTE_type; /* for example Python numbers that are traced */

@@ -5,20 +5,19 @@
 #include "call/direct_entry.h"
 
 #define FJ_DIRECT_ENTRIES 4 /* the most learned entries */
+#define FJ_IN_VAIN 16       /* calls in vain before calls rest */
+#define FJ_PAID 4           /* direct calls that pay for one in vain */
 
 /* Locked by their Direct. */
 typedef struct {
     PyObject *refusal;     /* a str, why there was no plan the last time; or NULL */
     FjDirectEntry **items; /* most recently used first */
     int count;
-    int is_fixed;           /* entries are only added (fj_direct_entries_add) */
-    Py_ssize_t telling;     /* the argument that tells fixed entries apart best */
-    int num_recorded;       /* calls recorded as entries */
-    Py_ssize_t unmatched;   /* calls without an entry since the last recorded one */
-    Py_ssize_t record_at;   /* the value of `unmatched` at which a call is recorded; -1 for
-                             * `context->after` */
-    unsigned wasted_checks; /* checks in a row that were slow and in vain */
-    unsigned paused_calls;  /* number of calls to pass on without a check */
+    int is_fixed;       /* entries are only added (fj_direct_entries_add) */
+    Py_ssize_t telling; /* the argument that tells fixed entries apart best */
+    Py_ssize_t rest;    /* calls to pass on without comparing them; -1 for `context->after` */
+    int route;          /* ... and their route: why the last comparison was in vain */
+    int in_vain; /* calls that were compared in vain, times FJ_PAID, less direct calls */
     unsigned long long epoch;
 } FjDirectEntries;
 

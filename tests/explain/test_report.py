@@ -102,8 +102,9 @@ def test_direct_calls_and_why_others_were_not() -> None:
         for _ in range(5):
             assert (f(X, 2) == 2 * X).all()
     assert row_of(f)["passed_on"]["direct calls are turned off"] == 5
-    f(X, 2)
-    assert row_of(f)["direct"] == row["direct"] + 1
+    for _ in range(257):  # calls rest after many that matched nothing
+        f(X, 2)
+    assert row_of(f)["direct"] > row["direct"]
 
 
 @has_direct_calls

@@ -53,9 +53,10 @@ _NEVER_DIRECT = {
 def test_settings(name: str) -> None:
     """Calls, changes the setting, calls, changes it back and calls."""
     before = config.trace_context()
-    b, args = Beside(depends_on_settings), (X, jnp.arange(2))
-    b.until_direct(*args)
+    args = X, jnp.arange(2)
     for i, other in enumerate(OTHERS[name]):
+        b = Beside(depends_on_settings)
+        b.until_direct(*args)
         with other():
             assert config.trace_context() != before
             for _ in range(8):

