@@ -101,7 +101,7 @@ windows-check:
 	.ci/windows $(CI_ARGS)
 
 versions:
-	.ci/pythons 3.11 3.12 3.13 3.14 3.15 3.14t 3.15t
+	.ci/pythons
 
 every-jax:
 	.ci/every_jax $(CI_ARGS)

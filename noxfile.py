@@ -11,12 +11,14 @@ from pathlib import Path
 
 import nox
 
-nox.needs_version = ">=2025.5.1"
+nox.needs_version = ">=2026.10.20"
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["tests", "core_without_internals", "threads"]
 nox.options.reuse_existing_virtualenvs = True
 
-PYTHONS = ["3.11", "3.12", "3.13", "3.14", "3.15"]
+VERSIONS = nox.project.python_versions(nox.project.load_toml())  # those of pyproject.toml
+PYTHONS = [version for version in VERSIONS if not version.endswith("t")]
+FREE_THREADED = [version for version in VERSIONS if version.endswith("t")]
 PYTEST = ("python", "-X", "faulthandler", "-m", "pytest", "-p", "no:cacheprovider")
 PARALLEL = ("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal")
 MOST = ("-m", "not slow and not thorough")
@@ -54,7 +56,7 @@ def _link_pythons() -> None:
     links.mkdir(parents=True, exist_ok=True)
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     built = Path(os.environ.get("FILTERJIT_PYTHONS", Path.home() / ".cache/filterjit-pythons"))
-    for version in [*PYTHONS, "3.14t", "3.15t"]:
+    for version in [*PYTHONS, *FREE_THREADED]:
         name = f"python{version}"
         found = [*sorted(pyenv.glob(f"{version}.*/bin/{name}")), built / version / "bin" / name]
         (links / name).unlink(missing_ok=True)
@@ -107,7 +109,7 @@ def core_without_internals(session: nox.Session) -> None:
     session.run(*PYTEST, *PARALLEL, *MOST, *(session.posargs or ["tests/core"]), env=where)
 
 
-@nox.session(python=["3.14t", "3.15t"])
+@nox.session(python=FREE_THREADED)
 def threads(session: nox.Session) -> None:
     """What runs without a GIL, and each test of the core in four threads at once."""
     _install(session, "--upgrade")
