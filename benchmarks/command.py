@@ -3,9 +3,9 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from layout import machine
+from layout import lay_out, machine, progress
 
 
 def parser(
@@ -45,3 +45,29 @@ def run(measure: Callable[[], str]) -> int:
         return 130
     print(f"{tables}\n\n{machine()}", flush=True)
     return 0
+
+
+def table(
+    description: str,
+    names: Iterable[str],
+    head: Sequence[str],
+    rows_of: Callable[[str, bool], Iterable[Sequence[str]]],
+    *,
+    quick: str = "0.5 seconds a row",
+    metavar: str = "ROW",
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Parses the command line and prints one table. Returns the exit status.
+
+    Arguments:
+        description, names, quick, metavar: see `parser`.
+        head: the table's first row.
+        rows_of: returns the rows of a name; its second argument is True for rough times.
+    """
+    options = parser(description, quick=quick, metavar=metavar, names=names).parse_args(argv)
+
+    def measure() -> str:
+        rows = (row for name in progress(options.names) for row in rows_of(name, options.quick))
+        return lay_out([head, *rows], markdown=options.markdown)
+
+    return run(measure)

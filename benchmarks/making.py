@@ -21,7 +21,6 @@ from flax import nnx
 
 import command
 import filterjit
-from layout import lay_out, progress
 from timing import in_a_row, in_batches, interleaved
 
 BATCH = 5e-3  # the least seconds of a batch
@@ -70,17 +69,13 @@ def measure(name: str, seconds: float) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = command.parser(
-        "Times making a jitted function.", quick="0.5 seconds a row", metavar="ROW", names=ROWS
-    ).parse_args(argv)
-    seconds = 0.5 if options.quick else 5.0
-
-    def table() -> str:
-        head = ["microseconds", "peer", "filterjit", "filterjit / peer"]
-        rows = [measure(name, seconds) for name in progress(options.names)]
-        return lay_out([head, *rows], markdown=options.markdown)
-
-    return command.run(table)
+    return command.table(
+        "Times making a jitted function.",
+        ROWS,
+        ["microseconds", "peer", "filterjit", "filterjit / peer"],
+        lambda name, quick: [measure(name, 0.5 if quick else 5.0)],
+        argv=argv,
+    )
 
 
 if __name__ == "__main__":

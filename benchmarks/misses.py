@@ -20,7 +20,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -35,7 +35,6 @@ import cases
 import command
 import filterjit
 from filterjit import RetraceError
-from layout import lay_out, progress
 
 ROUNDS = 9
 MISSES = ("static", "shape", "lambda")
@@ -226,27 +225,27 @@ def measure(row: Row, miss: str, rounds: int) -> dict[str, float]:
 
 
 def main() -> int:
-    rows = _rows()
-    options = command.parser(
-        __doc__.splitlines()[0], quick="three misses of each", metavar="ROW", names=rows
-    ).parse_args()
+    makers = _rows()
     warnings.simplefilter("ignore", filterjit.RetraceWarning)
     logging.getLogger("filterjit").addHandler(logging.NullHandler())
 
-    def table() -> str:
-        lines = [["", "a new", "filterjit", "peer", "flat", "/ peer", "- flat", "log", "raise"]]
-        made = {name: rows[name]() for name in options.names}
-        for name in progress([f"{name}, {miss}" for name in made for miss in MISSES]):
-            of, miss = name.split(", ")
-            found = measure(made[of], miss, 3 if options.quick else ROUNDS)
+    def rows_of(name: str, quick: bool) -> Iterator[list[str]]:
+        row = makers[name]()
+        for miss in MISSES:
+            found = measure(row, miss, 3 if quick else ROUNDS)
             ms = {name: 1e3 * seconds for name, seconds in found.items()}
-            figures = ms["ours"], ms["peer"], ms["flat"], ms["log"], ms["raise"]
-            ours, peer, flat, log, raised = (f"{x:.1f}" for x in figures)
+            times = (f"{ms[name]:.1f}" for name in ("ours", "peer", "flat"))
             ratio, more = f"{ms['ours'] / ms['peer']:.2f}", f"{ms['ours'] - ms['flat']:.2f}"
-            lines.append([made[of].summary, miss, ours, peer, flat, ratio, more, log, raised])
-        return lay_out(lines, markdown=options.markdown)
+            logs = (f"{ms[name]:.1f}" for name in ("log", "raise"))
+            yield [row.summary, miss, *times, ratio, more, *logs]
 
-    return command.run(table)
+    return command.table(
+        __doc__.splitlines()[0],
+        makers,
+        ["", "a new", "filterjit", "peer", "flat", "/ peer", "- flat", "log", "raise"],
+        rows_of,
+        quick="three misses of each",
+    )
 
 
 if __name__ == "__main__":

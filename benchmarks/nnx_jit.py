@@ -24,7 +24,6 @@ from flax import nnx
 
 import command
 import filterjit.nnx
-from layout import lay_out, progress
 from timing import in_a_row, in_batches, interleaved
 
 BATCH = 5e-3  # the least seconds of a batch of calls
@@ -137,26 +136,24 @@ def measure(summary: str, calls: Calls, seconds: float) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = command.parser(
-        "Times filterjit.nnx.jit and flax.nnx.jit.",
-        quick="0.5 seconds a row",
-        metavar="VARIABLES",
-        names=map(str, SIZES),
-    ).parse_args(argv)
-    seconds = 0.5 if options.quick else SECONDS
-    sizes = [int(name) for name in options.names]
     kinds = {"inference": calls_that_read, "Adam step": calls_that_train}
 
-    def table() -> str:
-        head = ["call", "flat", "filterjit.nnx.jit / flat", "`graph=False` / flat"]
-        head += ["nnx.jit / ours", "both `graph=False`", "nnx.cached_partial / ours"]
-        rows = []
-        for name in progress([f"{kind}, {size} Variables" for kind in kinds for size in sizes]):
-            kind, _, size = name.partition(", ")
-            rows.append(measure(name, kinds[kind](int(size.split()[0])), seconds))
-        return lay_out([head, *rows], markdown=options.markdown)
+    def rows_of(size: str, quick: bool) -> list[list[str]]:
+        seconds = 0.5 if quick else SECONDS
+        return [
+            measure(f"{kind}, {size} Variables", calls_of(int(size)), seconds)
+            for kind, calls_of in kinds.items()
+        ]
 
-    return command.run(table)
+    head = ["call", "flat", "filterjit.nnx.jit / flat", "`graph=False` / flat"]
+    return command.table(
+        "Times filterjit.nnx.jit and flax.nnx.jit.",
+        map(str, SIZES),
+        [*head, "nnx.jit / ours", "both `graph=False`", "nnx.cached_partial / ours"],
+        rows_of,
+        metavar="VARIABLES",
+        argv=argv,
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ import optax
 
 import command
 import filterjit
-from layout import lay_out, progress
 from timing import in_a_row, in_batches, interleaved
 
 BATCH = 5e-3  # the least seconds of a batch of calls
@@ -150,22 +149,19 @@ def measure(name: str, seconds: float) -> tuple[float, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = command.parser(
+    def rows_of(name: str, quick: bool) -> list[list[str]]:
+        taken, ratio = measure(name, 0.5 if quick else 6.0)
+        return [[PROGRAMS[name][0], f"{taken:,.1f} us", f"{ratio:.2f}"]]
+
+    return command.table(
         "Times functions of plain JAX programs.",
+        PROGRAMS,
+        ["program", "filterjit.jit", "`jax.jit` over it"],
+        rows_of,
         quick="0.5 seconds a program",
         metavar="PROGRAM",
-        names=PROGRAMS,
-    ).parse_args(argv)
-    seconds = 0.5 if options.quick else 6.0
-
-    def table() -> str:
-        rows = [["program", "filterjit.jit", "`jax.jit` over it"]]
-        for name in progress(options.names):
-            taken, ratio = measure(name, seconds)
-            rows.append([PROGRAMS[name][0], f"{taken:,.1f} us", f"{ratio:.2f}"])
-        return lay_out(rows, markdown=options.markdown)
-
-    return command.run(table)
+        argv=argv,
+    )
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ from jax.sharding import PartitionSpec as P
 import cases
 import command
 import filterjit
-from layout import lay_out, progress
 from timing import in_batches, interleaved, one_by_one
 
 BATCH = 5e-3  # the least seconds of a batch of calls
@@ -99,21 +98,16 @@ def measure(case: cases.Case, seconds: float) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = command.parser(
+    head = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules"]
+    return command.table(
         "Times calls with shardings on eight devices.",
+        CASES,
+        [*head, "`eqx.filter_jit`", "eqx / filterjit"],
+        lambda name, quick: [measure(CASES[name](), 1.0 if quick else SECONDS)],
         quick="1 second a case",
         metavar="CASE",
-        names=CASES,
-    ).parse_args(argv)
-    seconds = 1.0 if options.quick else SECONDS
-
-    def table() -> str:
-        head = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules"]
-        head += ["`eqx.filter_jit`", "eqx / filterjit"]
-        rows = [measure(CASES[name](), seconds) for name in progress(options.names)]
-        return lay_out([head, *rows], markdown=options.markdown)
-
-    return command.run(table)
+        argv=argv,
+    )
 
 
 if __name__ == "__main__":
