@@ -295,4 +295,3 @@ def test_the_workflows_run_what_is_there() -> None:
                     assert (ROOT / script).is_file(), f"{file.name}: {script}"
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
     assert jobs["tests"]["strategy"]["matrix"]["python"] == [MINORS[0], MINORS[-1]]
-
