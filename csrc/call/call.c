@@ -197,23 +197,18 @@ match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
     return 0;
 }
 
-/* Matches the predicted variant, then, into `call->variant`, others.  `*found` is as for
- * match_recent. */
-static FjMatch
-match_variants(Call *call, FjVariant *predicted, int *found)
+/* After the predicted variant didn't match: like match_recent, but first without comparing
+ * mutable statics, then with. */
+static FJ_NOINLINE int
+match_others(Call *call, FjVariant *predicted, FjMatchHint *hint, FjMatch *matched)
 {
-    FjMatchHint hint = {.own_only = !FJ_FREE_THREADED && call->cache->recent[0] != 0};
-    FjMatch matched = match_predicted(call, predicted, &hint);
-    *found = 0;
-    if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
-        *found = match_recent(call, predicted, &hint);
-        if (*found == 0 && hint.left) {
-            hint.own_only = 0;
-            matched = match_predicted(call, predicted, &hint);
-            *found = matched == FJ_MATCH_NO ? match_recent(call, predicted, &hint) : 0;
-        }
+    int found = match_recent(call, predicted, hint);
+    if (found == 0 && hint->left) {
+        hint->own_only = 0;
+        *matched = match_predicted(call, predicted, hint);
+        found = *matched == FJ_MATCH_NO ? match_recent(call, predicted, hint) : 0;
     }
-    return matched;
+    return found;
 }
 
 /* Returns the predicted variant (new reference, or taken from `call->last`), or NULL. */
@@ -243,8 +238,12 @@ match_arguments(Call *call)
     call->last = fj_cache_last(call->cache);
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
-        int found;
-        FjMatch matched = match_variants(call, predicted, &found);
+        int found = 0;
+        FjMatchHint hint = {.own_only = !FJ_FREE_THREADED && call->cache->recent[0] != 0};
+        FjMatch matched = match_predicted(call, predicted, &hint);
+        if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
+            found = match_others(call, predicted, &hint, &matched);
+        }
         if (FJ_LIKELY(matched == FJ_MATCH_YES &&
                       accept_arguments(call, predicted->structure, 0) == 0)) {
             call->variant = predicted;
