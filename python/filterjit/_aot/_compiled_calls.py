@@ -83,12 +83,21 @@ class Program(NamedTuple):
         if self.settings is not None and not causes:
             current = {k: setting(x) for k, x in _jax_compat.trace_settings().items()}
             for name in self.settings | current:
-                was_set, now_set = self.settings.get(name), current.get(name)
+                was_set, now_set = map(
+                    _without_devices, (self.settings.get(name), current.get(name))
+                )
                 # A setting of a module that isn't imported has its default, which is False or None.
                 if was_set != now_set and (was_set or now_set):
                     place = _SETTING + name
                     causes.append(Cause("config", place, repr(was_set), repr(now_set), ""))
         return causes
+
+
+def _without_devices(x: Any) -> Any:
+    """Returns a setting, without the kind of an abstract mesh's devices: a file doesn't have it."""
+    if not isinstance(x, jax.sharding.AbstractMesh):
+        return x
+    return jax.sharding.AbstractMesh(x.axis_sizes, x.axis_names, x.axis_types)
 
 
 def _with_weak(aval: Aval) -> str:
@@ -280,7 +289,8 @@ class LoadedCall:
         if program is None:
             raise TypeError("no program takes these arrays")  # `translate` says why
         _direct.add_entry(self.call, program.stage, arrays)
-        output: _core.Output = self._calls[id(program)](*arrays)
+        with jax.disable_jit(False):  # otherwise JAX would ask for the function's code
+            output: _core.Output = self._calls[id(program)](*arrays)
         return output
 
     def _find(self, arrays: tuple[Any, ...]) -> Program | None:
