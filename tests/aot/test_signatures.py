@@ -67,9 +67,27 @@ def test_each_signature_runs_its_program(tmp_path: Path, compiles: Compiles) -> 
     with pytest.raises(MismatchError) as raised:
         loaded(jnp.ones(9))
     lines = str(raised.value).splitlines()
-    assert lines[1].startswith("  `x`: compiled for float32[") and len(lines) > 3
-    assert lines[1].endswith(", called with float32[9]")
+    assert lines[1] == "  `x`: compiled for float32[3], called with float32[9]"
     assert lines[2] == f"It has {len(CALLS) + 1} signatures:" and "and 9 more" in lines[-2]
+
+
+def test_the_closest_signature_is_named(tmp_path: Path) -> None:
+    """Another shape is closer than another dtype or rank."""
+    jitted = filter_jit(lambda x, y: x)
+    for x in (jnp.ones((2, 2)), jnp.ones(2, int), jnp.ones(2)):
+        jitted(x, X)
+    jitted.save(tmp_path / "f")
+    loaded = filterjit.load(tmp_path / "f")
+    for x, closest in (
+        (jnp.ones(7), "float32[2]"),
+        (jnp.ones(7, int), "int32[2]"),
+        (jnp.ones((7, 1)), "float32[2,2]"),
+    ):
+        with pytest.raises(MismatchError) as raised:
+            loaded(x, X)
+        now = f"{x.dtype}{list(x.shape)}".replace(" ", "")
+        expected = f"  `x`: compiled for {closest}, called with {now}"
+        assert str(raised.value).splitlines()[1] == expected
 
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:

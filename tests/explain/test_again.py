@@ -183,6 +183,19 @@ class Plain:
     decorated = filter_jit(method)
 
 
+@jax.tree_util.register_pytree_node_class
+class WithAux:
+    def __init__(self, weight: Any, aux: Any) -> None:
+        self.weight, self.aux = weight, aux
+
+    def tree_flatten(self) -> Any:
+        return (self.weight,), self.aux
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> "WithAux":
+        return cls(*children, aux)
+
+
 _defined: list[Any] = []  # so that none is collected
 
 
@@ -213,6 +226,14 @@ TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
     ),
     "a length": (lambda f, i: f([X] * i, X), "`a`: different structure, such as a list of 6 items"),
     "a lambda": (lambda f, i: f(lambda x: x, X), "`a`: recreated function, such as the function"),
+    "a lambda in a static field": (
+        lambda f, i: f([Declared(X, lambda x: x)], X),  # type: ignore[arg-type]
+        "`a[0].rate`: recreated function, such as the function",
+    ),
+    "a lambda in aux data": (
+        lambda f, i: f([WithAux(X, ("tanh", {"act": lambda x: x}))], X),
+        "`a[0][1]['act']`: recreated function, such as aux data the function",
+    ),
     "an object": (lambda f, i: f(object(), X), "`a`: different object, which is equal only to itself"),
     "a plain self": (lambda f, i: Plain().decorated(X), "`self`: different object, which is equal"),
     "a class": (lambda f, i: f(type("A", (), {}), X), "`a`: different class, such as the class `A` and"),

@@ -174,17 +174,27 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "a lambda deep in aux data": ((X, Aux((1, int_lambda()))), (X, Aux((1, int_lambda()))),
         ("recreated", "b[1]", "aux data the function", "the same code", 'functions="structure"')),
     "a number in aux data": ((X, Aux((1, 2))), (X, Aux((1, 3))),
-        ("static", "b[1]", "aux data the int 2", "int 3", "If the function only computes")),
+        ("static", "b[1]", "aux data the int 2", "int 3", "not a part of the aux data")),
+    "an object with arrays in aux data": ((X, Aux(Holder())), (X, Aux(Holder())),
+        ("identity", "b", "aux data the Holder", "Holder", "pass the same object.")),
     "the order of a static dict": ((X, State(X, {"a": 1, "b": 2})), (X, State(X, {"b": 2, "a": 1})),
         ("static", "b.size", "a dict of 'a', 'b'", "one in the order 'b', 'a'", "same order")),
     "the order of a dict in one": ((X, State(X, [{"a": 1, "b": 2}])), (X, State(X, [{"b": 2, "a": 1}])),
         ("static", "b.size[0]", "a dict of 'a', 'b'", "one in the order 'b', 'a'", "same order")),
+    "the order of a dict in an object in one": (
+        (X, State(X, Names(({"a": 1, "b": 2},)))),  # type: ignore[arg-type]
+        (X, State(X, Names(({"b": 2, "a": 1},)))),  # type: ignore[arg-type]
+        ("static", "b.size.names[0]", "a dict of 'a', 'b'", "one in the order 'b', 'a'", "same order")),
+    "None in a static field": ((X, State(X, None)), (X, State(X, 2)),  # type: ignore[arg-type]
+        ("type", "b.size", "None", "int 2", "this is normal")),
+    "a tuple of numbers and others": ((X, (2.0, "s")), (X, (3.0, "s")),
+        ("static", "b[0]", "float 2.0", "float 3.0", "make it an array")),
     "a list of numbers": ((X, [1.0, 2.0]), (X, [1.0, 3.0]),
         ("static", "b[1]", "float 2.0", "float 3.0", "pass `jnp.asarray(b)`, one array")),
     "a dict of numbers": ((X, {1: 2.0}), (X, {1: 3.0}),
         ("static", "b[1]", "float 2.0", "float 3.0", "make it an array")),
     "a dataclass that differs late": ((X, Names(("a" * 100, "b"))), (X, Names(("a" * 100, "c"))),
-        ("static", "b", "Names(names=('a...aaa", "aaaa', 'c'))", "pass that as an")),
+        ("static", "b", "Names(names=('a...aaa", "aaaa', 'c'))", "pass that part as an")),
 }  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def test_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "  `n`: different static value: was the int 2, is the int 3",
     ]
     assert last[2] == """{3: TypeError("f(): missing a required argument: 'n'")}"""
-    assert last[3] == "CacheInfo(hits=1, misses=1, variants=1, maxsize=4096, programs=1)"
+    assert last[3] == "CacheInfo(hits=1, misses=1, variants=1, maxsize=4096, programs=3)"
 
     assert "the function `make.<locals>.<lambda>` of In [5], line 3, is a new" in last[4]
     assert "It is recreated at In [5], line 3." in last[4]

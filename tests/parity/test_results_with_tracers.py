@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import filterjit
 from filterjit import filter_jit
 from support.comparison import Jit
 
@@ -119,3 +120,40 @@ def test_a_static_result_may_hold_tracers_of_an_outer_trace() -> None:
     assert jax.jit(outer)(X).tolist() == [2.0, 2.0]
     with jax.disable_jit():
         assert jax.grad(lambda x: filter_jit(lambda x: Record(x * x))(x).w)(3.0) == 6.0
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.total: Any = 0
+
+    def add(self, x: Any) -> Any:
+        before, self.total = self.total, self.total + x
+        return before
+
+    def add_for_a_time(self, x: Any) -> Any:
+        self.add(x)
+        self.total = 0
+
+
+def test_an_attribute_that_is_assigned_a_tracer() -> None:
+    leaks = pytest.warns(
+        UserWarning, match=r"self\.total` holds a tracer, which can't be used after"
+    )
+    for jit in (filter_jit, functools.partial(filterjit.jit, static_argnums=0)):
+
+        class Own(Counter):
+            pass
+
+        counter = Own()
+        with leaks as caught:
+            jit(Own.add)(counter, X)
+        assert len(caught) == 1 and caught[0].filename == __file__
+        with pytest.raises(jax.errors.UnexpectedTracerError):
+            jnp.sin(counter.total)
+
+    class Other(Counter):
+        pass
+
+    filter_jit(Other.add_for_a_time)(Other(), X)  # without a warning
+    with pytest.warns(UserWarning, match=r"`the function\.total`"):
+        filter_jit(Other().add)(X)

@@ -22,6 +22,7 @@ from .._compat import _executable_compat, _jax_compat
 from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._placement import compare_sharding
+from .._observe._table import Row
 from .._observe._wording import NOT_GIVEN, count, list_first
 from .._trees._codes import Unsupported, setting
 from .._trees._registry import is_traced, leaves_of
@@ -76,16 +77,27 @@ class Program(NamedTuple):
             else:
                 kind, differ = "sharding", compare_sharding(self.shardings[i], x)
             if differ is not None:
-                causes.append(Cause(kind, _errors.format_path(path), *differ, ""))
+                others = 2 * (was.dtype != now.dtype) + 3 * (len(was.shape) != len(now.shape))
+                row = Row(kind, weight=1 + others)
+                causes.append(Cause(kind, _errors.format_path(path), *differ, "", row))
         if self.settings is not None and not causes:
             current = {k: setting(x) for k, x in _jax_compat.trace_settings().items()}
             for name in self.settings | current:
-                was_set, now_set = self.settings.get(name), current.get(name)
+                was_set, now_set = map(
+                    _without_devices, (self.settings.get(name), current.get(name))
+                )
                 # A setting of a module that isn't imported has its default, which is False or None.
                 if was_set != now_set and (was_set or now_set):
                     place = _SETTING + name
                     causes.append(Cause("config", place, repr(was_set), repr(now_set), ""))
         return causes
+
+
+def _without_devices(x: Any) -> Any:
+    """Returns a setting, without the kind of an abstract mesh's devices: a file doesn't have it."""
+    if not isinstance(x, jax.sharding.AbstractMesh):
+        return x
+    return jax.sharding.AbstractMesh(x.axis_sizes, x.axis_names, x.axis_types)
 
 
 def _with_weak(aval: Aval) -> str:
@@ -160,7 +172,8 @@ class CompiledHooks(RunningHooks):
         return variant
 
     def mismatch(self, found: Sequence[Sequence[Cause]]) -> MismatchError:
-        """Returns the error of a call that differs from each program by these causes."""
+        """Returns the error of a call that differs from each program by these causes. It has those
+        of the closest program: another shape is closer than another dtype or rank."""
 
         def write(cause: Cause) -> str:
             was = "without it" if cause.was == NOT_GIVEN else f"for {cause.was}"
@@ -168,7 +181,8 @@ class CompiledHooks(RunningHooks):
             return f"{cause.place}: compiled {was}, called {now}"
 
         lines = [f"`{self.name}` was compiled for other arguments:"]
-        lines += _causes.lines_of(min(found, key=len), write)
+        closest = min(found, key=lambda causes: sum(cause._weight for cause in causes))
+        lines += _causes.lines_of(closest, write)
         if len(self.programs) > 1:
             lines.append(f"It has {count(len(self.programs), 'signature')}:")
             lines += list_first(self.described(), _MOST, "\n").splitlines()
@@ -275,7 +289,8 @@ class LoadedCall:
         if program is None:
             raise TypeError("no program takes these arrays")  # `translate` says why
         _direct.add_entry(self.call, program.stage, arrays)
-        output: _core.Output = self._calls[id(program)](*arrays)
+        with jax.disable_jit(False):  # otherwise JAX would ask for the function's code
+            output: _core.Output = self._calls[id(program)](*arrays)
         return output
 
     def _find(self, arrays: tuple[Any, ...]) -> Program | None:

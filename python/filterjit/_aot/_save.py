@@ -182,7 +182,7 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
     name = str(f.__dict__.get("__qualname__") or names_of(fun)[1])
     file = _File(name, cache.hooks.registry)
     refused: list[tuple[str, str]] = []
-    executables: list[Any] = []
+    known: list[tuple[Any, dict[str, Any]]] = []
     for array, keys in zip(own, _errors.array_paths(cache.function, None), strict=True):
         if isinstance(array, jax.Array) and array.is_deleted():
             path_in_f = _errors.format_path(keys)
@@ -199,10 +199,10 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
                     continue
                 stage, serialize = found
                 executable = stage.runtime_executable()
-                if not any(executable is x for x in executables):
+                if not any(executable is x and record.context == y for x, y in known):
                     with record.settings():
                         file.add(variant, stage, specs, record.context, serialize=serialize)
-                    executables.append(executable)
+                    known.append((executable, record.context))
             except Unsupported as e:
                 structure, own_count = variant.structure, variant.function.num_leaves
                 entries = _program.described(structure, record.avals[own_count:])

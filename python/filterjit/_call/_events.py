@@ -42,7 +42,7 @@ class TracedCall(NamedTuple):
     fun: Any
     cache: _core.Cache
     hooks: Any
-    structure: _core.Structure
+    variant: _core.Variant
     names: Sequence[str]
     arguments: Sequence[Any]
 

@@ -145,7 +145,7 @@ class FlatFunction:
         if cache is None:
             return call()
         names = self.signature.names
-        watched = _events.TracedCall(trace.fun, cache, hooks, variant.structure, names, arguments)
+        watched = _events.TracedCall(trace.fun, cache, hooks, variant, names, arguments)
         return _events.call_watched(call, watched)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -150,21 +151,46 @@ _numbers = itertools.count()
 
 def compile_again(lowered: Any) -> bytes:
     """Compiles a ``jax.stages.Lowered`` again, or finds it in JAX's persistent cache, and returns
-    its serialized executable.
+    its serialized executable. Raises NotSerializable. One thread at a time can call this.
 
     JAX's cache has complete executables, but nothing can serialize the ones that it returns.
-    Therefore this thread's reads of the cache are recorded. One thread at a time can call this.
+    Therefore this thread's reads of the cache are recorded.
 
-    Fallback: it is compiled, and raises NotSerializable if it came from the cache.
+    Fallback: it is compiled, with an option of another platform, so that no cache has it.
     """
+    with contextlib.suppress(
+        NotSerializable, AttributeError, TypeError, jax.errors.JaxRuntimeError
+    ):
+        return _read_or_compiled(lowered)
+    devices = _private.private_attribute(lowered, "_lowering", "_device_list") or jax.devices()
+    option = _UNUSED_ON_CPU if next(iter(devices)).platform == "cpu" else _UNUSED_ON_OTHERS
+    number = int.from_bytes(os.urandom(3), "big")
+    try:
+        compiled = lowered.compile(compiler_options={option: str(number)})
+    except jax.errors.JaxRuntimeError as e:  # XLA doesn't know the option
+        raise NotSerializable from e
+    return _serialized_stage(compiled)
+
+
+_UNUSED_ON_CPU = "xla_gpu_nccl_termination_timeout_seconds"
+_UNUSED_ON_OTHERS = "xla_cpu_parallel_codegen_split_count"
+
+
+def _serialized_stage(compiled: Any) -> bytes:
+    parts = executable_parts(compiled)
+    if parts is None:
+        raise NotSerializable
+    return serialized(parts)
+
+
+def _read_or_compiled(lowered: Any) -> bytes:
+    """Does `compile_again` without its fallback. Raises any error if JAX has changed."""
     compiler = _private.private("jax._src.compiler")
     cache = _private.private("jax._src.compilation_cache")
     # JAX finds no program with this option, which the compiler doesn't see.
     name, found, thread = f"filterjit {next(_numbers)}", [], threading.get_ident()
-    compile_or_get = getattr(compiler, "compile_or_get_cached", None)
-    read = getattr(cache, "get_executable_and_time", None)
-    if compile_or_get is None or read is None:
-        raise NotSerializable
+    compile_or_get = compiler.compile_or_get_cached
+    read = cache.get_executable_and_time
 
     def compile_without_option(
         backend: Any, module: Any, devices: Any, options: Any, *args: Any, **kwargs: Any
@@ -190,12 +216,7 @@ def compile_again(lowered: Any) -> bytes:
     finally:
         compiler.compile_or_get_cached = compile_or_get
         cache.get_executable_and_time = read
-    if found:
-        return bytes(found[-1])
-    parts = executable_parts(compiled)
-    if parts is None:
-        raise NotSerializable
-    return serialized(parts)
+    return bytes(found[-1]) if found else _serialized_stage(compiled)
 
 
 def executable_constants(compiled: Any) -> list[Any]:

@@ -57,7 +57,7 @@ class _LostChanges(Listener):
         """Warns once per function that changes Variables of its arguments in place."""
         if watched.hooks.updates_modules:
             return None
-        if watched.cache in _warned or not _has_variables(watched.structure):
+        if watched.cache in _warned or not _has_variables(watched.variant.structure):
             return None
         before = _variables_in(watched.names, watched.arguments)
 

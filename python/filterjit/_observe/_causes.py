@@ -129,9 +129,7 @@ class Explanation:
             return f"{self.name}: falls back to `jax.jit`: {self.causes[0].now}"
         fails = any(cause.kind == "deleted" for cause in self.causes)
         others = all(cause.is_of_function and cause.kind != "function" for cause in self.causes)
-        begin = "compiles" if others else "compiles again"
-        if fails:
-            begin = "raises an error"
+        begin = "raises an error" if fails else f"compiles{' again' * (not others)}"
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes, more=self._more)]
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")

@@ -69,19 +69,20 @@ class Comparison:
         avals_now: Sequence[Aval] | None = None,
         cache: _core.Cache | None = None,
         most: int = MOST_NODES,
-        in_field: bool = False,
+        fixed: str = "",
     ) -> None:
         self.registry, self.now, self.cache, self.most = registry, now, cache, most
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        self._in_field = self._all_in_field = in_field  # in a static field of its class
-        self._in_list = False
+        self._fixed = self._all_fixed = fixed  # what makes all values here static
         self._all_in_lists = True
         nodes_was, nodes_now = Nodes(was), Nodes(now)
         pairs, self.more = nodes_was.differences(nodes_now, avals_was, avals_now, most)
         for i, j in pairs:
             lineages = nodes_was.lineage(i), nodes_now.lineage(j)
-            self._compare_nodes(*lineages, [*path, *now._key_path(j)])
+            of_j = [*path, *now._key_path(j)]
+            self._in_list = self._is_list(nodes_now, j, of_j)
+            self._compare_nodes(*lineages, of_j)
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers, in_list=self._all_in_lists)  # one option for all
             self.causes = [
@@ -95,6 +96,15 @@ class Comparison:
         """The differences, at least one: a static's ``__eq__`` can have said otherwise before."""
         hidden = cause_of(_table.EQUALITY, "", "unequal in the call", "equal now")
         return Differences(self.causes or [hidden], self.more)
+
+    def _is_list(self, nodes: Nodes, index: int, path: list[Any]) -> bool:
+        """True for an item of a list or tuple of numbers alone, except ``*args``."""
+        *_, parent = nodes.ancestors(index) or [0]
+        types_of_items = {type(nodes[child].detail) for child in nodes.children(parent)}
+        rest = -1 if self.cache is None else self.cache.signature.varargs
+        if rest >= 0 and self.cache and path[:-1] == [self.cache.signature.names[rest]]:
+            return False
+        return nodes[parent].kind in ("list", "tuple") and types_of_items <= {*NUMBERS}
 
     def _compare_arrays(self, was: int, now: int, path: list[Any]) -> None:
         avals_was, avals_now = self.avals_was or (), self.avals_now or ()
@@ -115,10 +125,8 @@ class Comparison:
         was, now = of_was[-1], of_now[-1]
         if was.kind == now.kind == "array":
             return self._compare_arrays(was.array, now.array, path)
-        self._in_field = self._all_in_field or (
-            len(of_now) > 1 and _is_static_field(of_now[-2].type, now.key)
-        )
-        self._in_list = len(of_now) > 1 and of_now[-2].kind in ("list", "tuple")
+        is_field = len(of_now) > 1 and _is_static_field(of_now[-2].type, now.key)
+        self._fixed = self._all_fixed or _table.IN_FIELD * is_field
         if was.kind != now.kind:
             self._compare_kinds(was, now, path)
         elif was.kind == "static":
@@ -140,7 +148,7 @@ class Comparison:
         elif self._is_changed(was.detail, now.detail):
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
-            known = len(self.causes)
+            known, self._fixed = len(self.causes), _table.IN_AUX
             self._compare_statics(was, now, path)
             self.causes[known:] = [
                 dataclasses.replace(cause, was=f"aux data {cause.was}")
@@ -210,8 +218,10 @@ class Comparison:
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
             self._add(_new_class(type(y)), path, *words)
+        elif x is None or y is None:
+            self._add_nodes(_table.OPTIONAL._replace(kind="type"), path, was, now)
         elif type(x) is not type(y):
-            numbers = isinstance(x, NUMBERS) and isinstance(y, NUMBERS) and not self._in_field
+            numbers = isinstance(x, NUMBERS) and isinstance(y, NUMBERS) and not self._fixed
             self._add_nodes(_table.NUMBER_TYPE if numbers else _table.TYPE, path, was, now)
         else:
             self._add_other_value(x, y, path)
@@ -269,15 +279,15 @@ class Comparison:
             where, was, now = found_order
             words = f"a dict of {_list_keys([*was])}", f"one in the order {_list_keys([*now])}"
             return self._add(_table.ORDER._replace(kind="static"), where, *words)
-        row, filled = row_of(y, self._in_field), {}
+        row, filled = row_of(y, self._fixed), {}
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
-            holds = holds_arrays(y)
+            holds = "" if self._fixed else holds_arrays(y)
             row = _table.HOLDS_ARRAYS if holds else _table.IDENTITY
-            define_eq = "" if is_library_class(type(y)) else _DEFINE_EQ
-            filled = {"holds_arrays": holds, "define_eq": define_eq}
+            can_define = not (is_library_class(type(y)) or holds_arrays(y))
+            filled = {"holds_arrays": holds, "define_eq": _DEFINE_EQ * can_define}
         self._add(row, path, *in_words(x, y, describe), **filled)
-        if type(y) in (int, float, complex) and not self._in_field:
+        if type(y) in (int, float, complex) and not self._fixed:
             self.causes[-1] = dataclasses.replace(self.causes[-1], _number=path)
             self._all_in_lists &= self._in_list
 
@@ -290,9 +300,7 @@ class Comparison:
                 return []
             if any(root.detail is value for root, value in zip(roots, (x, y), strict=True)):
                 return []  # a leaf, or aux data of itself (``register_static``)
-            found = Comparison(
-                policy, was, now, path, cache=self.cache, in_field=self._in_field
-            ).causes
+            found = Comparison(policy, was, now, path, cache=self.cache, fixed=self._fixed).causes
             if found:
                 break
         return found
@@ -309,13 +317,19 @@ def _new_class(cls: type) -> Row:
 
 def _other_order(x: Any, y: Any, path: list[Any]) -> tuple[list[Any], Any, Any] | None:
     """Returns the first dicts within two statics that have the same keys in another order."""
-    if type(x) is not type(y) or not isinstance(x, dict | list | tuple) or len(x) != len(y):
+    if type(x) is not type(y):
         return None
-    if not isinstance(x, dict):
+    is_object = dataclasses.is_dataclass(x) and not isinstance(x, type)
+    if is_object:
+        x, y = getattr(x, "__dict__", {}), getattr(y, "__dict__", {})
+    elif isinstance(x, list | tuple):
         x, y = dict(enumerate(x)), dict(enumerate(y))
-    if x.keys() == y.keys() and [*x] != [*y]:
+    elif not isinstance(x, dict):
+        return None
+    elif x.keys() == y.keys() and [*x] != [*y]:
         return path, x, y
-    found = (_other_order(x[key], y[key], [*path, (key,)]) for key in x if key in y)
+    keys = [(key, key if is_object else (key,)) for key in x if key in y]
+    found = (_other_order(x[key], y[key], [*path, place]) for key, place in keys)
     return next((one for one in found if one is not None), None)
 
 
@@ -414,17 +428,11 @@ class Differences:
 # ---- two traces ----
 
 
-def _are_keys(was: Aval, now: Aval) -> bool:
-    """True if two arrays differ in dtype, and one has typed random keys."""
-    dtypes = {was.dtype, now.dtype}
-    keys = [dtype for dtype in dtypes if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
-    return len(dtypes) == 2 and bool(keys)
-
-
 def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
     """Returns the difference between two arrays' types in JAX, or None."""
     where, words = format_path(path), [str(was), str(now)]
-    if _are_keys(was, now):
+    dtypes = {was.dtype, now.dtype}
+    if len(dtypes) == 2 and any(jax.dtypes.issubdtype(x, jax.dtypes.prng_key) for x in dtypes):
         row = _table.KEY
         words = [f"{x} of PRNGKey" if x.startswith("uint32") else x for x in words]
     elif was.shape != now.shape:

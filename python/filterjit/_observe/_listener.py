@@ -51,9 +51,16 @@ class _Observer(Listener):
             _plain_objects.warn_of_arguments(trace.variant)
 
     def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:
-        if watched.hooks.decorator != "filter_jit" or jax.config.jax_disable_jit:
+        decorator = watched.hooks.decorator
+        if decorator not in ("filter_jit", "jit") or jax.config.jax_disable_jit:
             return None
-        return lambda out: _plain_objects.warn_of_result(watched.fun, out)
+
+        def end(out: Any) -> None:
+            if decorator == "filter_jit":
+                _plain_objects.warn_of_result(watched.fun, out)
+            _plain_objects.warn_of_leaks(watched.variant)
+
+        return end
 
     def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         for trace in record_of(variant).traces[-1:]:

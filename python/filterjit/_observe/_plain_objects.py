@@ -1,11 +1,12 @@
 """Warns of static objects that hold arrays: plain objects with arrays in attributes, and objects with
 ``__array__``, such as another library's tensors. In an argument, their arrays are compiled in. In a
-result, they hold tracers."""
+result, and in attributes that the function assigns, they hold tracers."""
 
 import contextlib
 import types
 import warnings
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -23,20 +24,46 @@ _ARRAY_LIKE = (
 )
 _WITHOUT_ATTRIBUTES = {type(None), bool, int, float, complex, str, bytes}
 _warned: "weakref.WeakSet[type]" = weakref.WeakSet()
+_leaking: "weakref.WeakSet[type]" = weakref.WeakSet()
 _looked_at: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def warn_of_arguments(variant: _core.Variant) -> None:
     """Warns, once per class, that a program contains the arrays of an object that might change and
     equals only itself. Looks at each object once."""
-    for structure, root in ((variant.function, ["the function"]), (variant.structure, [])):
+    for x, structure, index in _statics_of(variant):
+        if type(x) not in _warned and (text := _warning_of(x)):
+            _warned.add(type(x))
+            path = _path_of(variant, structure, index)
+            where = path if path == "the function" else f"`{path}`"
+            text = text.format(where, type(x).__qualname__)
+            warnings.warn(text, stacklevel=stack_level())
+
+
+def _statics_of(variant: _core.Variant) -> Iterator[tuple[Any, _core.Structure, int]]:
+    """Yields each static, or the object of a bound method, its Structure and index."""
+    for structure in (variant.function, variant.structure):
         for index, value in structure._statics():
             x = value.__self__ if isinstance(value, types.MethodType) else value
-            if type(x) not in _warned and (text := _warning_of(x)):
-                _warned.add(type(x))
-                path = structure._key_path(index)
-                where = f"`{format_path([*root, *path])}`" if path else root[0]
-                text = text.format(where, type(x).__qualname__)
+            yield x, structure, index
+
+
+def _path_of(variant: _core.Variant, structure: _core.Structure, index: int) -> str:
+    root = ["the function"] if structure is variant.function else []
+    return format_path([*root, *structure._key_path(index)])
+
+
+def warn_of_leaks(variant: _core.Variant) -> None:
+    """Warns, at the end of a trace, if the function has assigned a tracer to an attribute of a static
+    object. JAX raises its own error if the tracer is used later."""
+    for x, structure, index in _statics_of(variant):
+        if type(x) in _WITHOUT_ATTRIBUTES:
+            continue
+        for name, value in attributes_of(x):
+            if _is_tracer(value) and type(x) not in _leaking:
+                _leaking.add(type(x))
+                path = f"{_path_of(variant, structure, index)}.{name}"
+                text = f"`{path}` holds a tracer, which can't be used after the trace: the function assigns to it. Return the new value instead."
                 warnings.warn(text, stacklevel=stack_level())
 
 
@@ -63,10 +90,12 @@ def warn_of_result(fun: Any, out: Any) -> None:
 
 
 def _holds_tracer(x: Any) -> bool:
-    return any(
-        isinstance(value, jax.core.Tracer) and _jax_compat.is_of_current_trace(value)
-        for _, value in attributes_of(x)
-    )
+    return any(_is_tracer(value) for _, value in attributes_of(x))
+
+
+def _is_tracer(x: Any) -> bool:
+    """True for a tracer of the current trace."""
+    return isinstance(x, jax.core.Tracer) and _jax_compat.is_of_current_trace(x)
 
 
 def _warning_of(x: Any) -> str:

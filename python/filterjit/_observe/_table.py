@@ -259,15 +259,19 @@ PLACED = (MESH, TYPE_OF_SPEC, SHARDING, DEVICE)
 
 # ---- the row of a static value ----
 
+# How to trace a number in a field that its class declares static, or in a node's aux data.
+IN_FIELD = ", and its field not static"
+IN_AUX = ", not a part of the aux data"
 
-def row_of(x: Any, in_field: bool = False) -> Row:
-    """Returns the row for a static like `x` that has changed; `in_field` for a static field's."""
+
+def row_of(x: Any, fixed: str = "") -> Row:
+    """Returns the row for a static like `x` that has changed. `fixed` is IN_FIELD, IN_AUX or ""."""
     if isinstance(x, bool):
         return FLAG
     if isinstance(x, enum.Enum):
         return MEMBER
     if isinstance(x, (int, float, complex)):
-        return NUMBER._replace(remedy=of_number(None, (), in_field))
+        return NUMBER._replace(remedy=of_number(None, (), fixed))
     if isinstance(x, _jax_compat.ARRAY_TYPES):
         return ARRAY
     if isinstance(x, (str, bytes)):
@@ -297,12 +301,12 @@ def _static_names(cache: _core.Cache) -> list[str]:
 def of_number(
     cache: _core.Cache | None,
     paths: Collection[Sequence[Any]],
-    in_field: bool = False,
+    fixed: str = "",
     in_list: bool = False,
 ) -> str:
-    """Returns the remedy for numbers that change, at paths in the function's arguments. `in_field`
-    is True for a field that its class declares static, `in_list` for items of lists or tuples."""
-    how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
+    """Returns the remedy for numbers that change, at paths in the function's arguments. `in_list`
+    is True for lists and tuples of numbers."""
+    how = f"make it an array (`jnp.asarray`){fixed}"
     if in_list and len(lists := {format_path(path[:-1]) for path in paths}) == 1:
         how = f"pass `jnp.asarray({min(lists)})`, one array"
     names = sorted({path[0] for path in paths if path})

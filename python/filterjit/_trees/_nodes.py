@@ -70,13 +70,17 @@ class Nodes:
             at = self.ends[at]
         return found
 
+    def ancestors(self, index: int) -> list[int]:
+        """Returns the indices of the nodes above `index`, from the root on."""
+        at, found = 0, []
+        while at != index:
+            found.append(at)
+            at = next(child for child in self.children(at) if index < self.ends[child])
+        return found
+
     def lineage(self, index: int) -> list[Node]:
         """Returns the nodes from the root to `index`."""
-        at, found = 0, [self[0]]
-        while at != index:
-            at = next(child for child in self.children(at) if index < self.ends[child])
-            found.append(self[at])
-        return found
+        return [self[i] for i in (*self.ancestors(index), index)]
 
     def span(self, *path: int) -> range:
         """Returns the numbers of the leaves below a node. `path` has the number of a child for each
