@@ -502,21 +502,18 @@ class _Array:
         if not isinstance(other, _Array):
             return NotImplemented
         x, y = self.array, other.array
-        if x is y:
-            return True
         try:
-            return (
-                hash(self) == hash(other)
-                and getattr(x, "weak_type", False) == getattr(y, "weak_type", False)
-                and x.sharding == y.sharding
-                and getattr(x, "committed", True) == getattr(y, "committed", True)
-                and bytes_of(x) == bytes_of(y)
-            )
+            return x is y or (_placed_aval(x) == _placed_aval(y) and bytes_of(x) == bytes_of(y))
         except Exception:
             return False
 
     def __hash__(self) -> int:
         return hash((self.array.shape, str(self.array.dtype)))
+
+
+def _placed_aval(x: Any) -> Any:
+    more = getattr(x, "weak_type", False), getattr(x, "committed", True)
+    return x.shape, str(x.dtype), x.sharding, more
 
 
 def bytes_of(x: Any) -> bytes:
