@@ -94,6 +94,8 @@ class _Walk:
     # ---- functions ----
 
     def function(self, f: types.FunctionType, _: Facts) -> Part:
+        if (place := _place_in_library(f)) is not None:
+            return "named", *place, self.part(f.__code__)
         number, is_new = self._number(f)
         if not is_new:
             return "function", number
@@ -134,7 +136,9 @@ class _Walk:
             for name, x in vars(base).items():
                 if name == "__dataclass_fields__":
                     x = [(y.name, y.init, y.compare, y.kw_only, y.default) for y in x.values()]
-                elif name.startswith("__") and (not callable(x) or _is_generated(x)):
+                elif (
+                    name.startswith("__") and (not callable(x) or _is_generated(x))
+                ) or name == "_value2member_map_":
                     continue
                 found.append((name, self._lenient(x)))
         return "class", *found

@@ -386,7 +386,8 @@ class Facts:
         row = ROWS.get(self.base, Row(_nothing))
         self.contents = None if self.base is object else row.contents
         has_copies = row.is_around and cls is self.base is not functools.partial  # of `wraps`
-        self.attributes = None if has_copies else attributes_of(cls, self.base)
+        findings = ("_inverted_",) if issubclass(cls, enum.Flag) else ()  # of ``~member``
+        self.attributes = None if has_copies else attributes_of(cls, self.base, findings)
         self.is_mutable = row.is_mutable
         own_setattr = _definer(cls, "__setattr__") is not object
         self.is_frozen = own_setattr or issubclass(cls, enum.Enum) or row.is_around
