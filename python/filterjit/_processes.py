@@ -48,7 +48,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from . import _core
 from ._base._arrays import is_tracing, placement
@@ -59,6 +58,7 @@ from ._call._programs import Programs, programs_of
 from ._call._settings import Settings
 from ._compat import _executable_compat, _jax_compat
 from ._trees._nodes import walk
+from ._trees._values import bytes_of
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -181,10 +181,7 @@ def _text_of(lowered: Any) -> str:
 
 
 def _digest_of_array(x: Any) -> str:
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        x = jax.random.key_data(x)
-    values = np.asarray(x)
-    return f"{values.dtype}{list(values.shape)} {hashlib.sha256(values.tobytes()).hexdigest()}"
+    return f"{x.dtype}{list(x.shape)} {hashlib.sha256(bytes_of(x)).hexdigest()}"
 
 
 class _Entry(NamedTuple):

@@ -5,6 +5,7 @@ The zoo (tests/zoo) has the values that functions hold, in the place "closure".
 """
 
 import dataclasses
+import enum
 import functools
 import logging
 import operator
@@ -26,6 +27,7 @@ import pytest
 from flax import nnx
 
 import filterjit
+from filterjit._trees import _digests
 from support.comparison import Traces, comparable
 from support.lifetimes import freed
 
@@ -153,6 +155,16 @@ def test_recreated_functions_share(apply: Counted, name: str) -> None:
     for act in acts:
         by_default(act, X)
     assert len(by_default.variants) == (1 if name == "bound method" else 2)
+
+
+def test_flags_keep_their_inverses(apply: Counted) -> None:
+    flag = enum.Flag("Choice", ["A", "B"]).A
+    for _ in range(2):
+        apply(lambda x, flag=flag: x)
+        assert ~flag
+    assert apply.count == 1
+    digest = _digests.digest(type(flag))
+    assert type(flag)(3) and _digests.digest(type(flag)) == digest
 
 
 WRAPS: list[Callable[[Any], Any]] = [

@@ -27,7 +27,7 @@ from .._observe._wording import NOT_GIVEN, count, list_first
 from .._trees._codes import Unsupported, setting
 from .._trees._registry import is_traced, leaves_of
 from . import _program
-from ._prepared import is_spec
+from ._prepared import is_shape_spec
 
 _REMEDY = "Compile it for these arguments too, or call the function itself."
 _SAVE = "Compile the function for these arguments too, and save it again."
@@ -68,7 +68,7 @@ class Program(NamedTuple):
             now = Aval.of(x)
             fits = _fits(was.shape, now.shape)
             differ: tuple[str, str] | None
-            if is_spec(x):  # in the function itself: can be compiled, but not called
+            if is_shape_spec(x):  # in the function itself: can be compiled, but not called
                 kind, differ = "type", (str(was), "a ShapeDtypeStruct, which has no values")
             elif was.dtype != now.dtype or not fits:
                 kind, differ = "dtype" if fits else "shape", (str(was), str(now))
@@ -242,7 +242,7 @@ class CompiledHooks(RunningHooks):
         _, exception, variant, arrays, _ = failure
         # In JAX 0.10.0 and older, the error for a spec is neither of these.
         if variant is not None and (
-            isinstance(exception, (TypeError, ValueError)) or any(map(is_spec, arrays))
+            isinstance(exception, (TypeError, ValueError)) or any(map(is_shape_spec, arrays))
         ):
             paths = _errors.array_paths(variant.function, variant.structure)
             found = [

@@ -38,7 +38,7 @@ class _Placeholder(np.ndarray):
         return self
 
 
-def is_spec(x: Any) -> bool:
+def is_shape_spec(x: Any) -> bool:
     return isinstance(x, jax.ShapeDtypeStruct)
 
 
@@ -61,9 +61,9 @@ def place_of(x: Any) -> tuple[Any, bool]:
 def _with_placeholders(tree: Any) -> Any:
     """Replaces specs in a tree by placeholders. Returns the tree itself if it has none."""
     leaves, structure = flatten(tree, True)
-    if not any(map(is_spec, leaves)):
+    if not any(map(is_shape_spec, leaves)):
         return tree
-    return structure.unflatten([_Placeholder.of(x) if is_spec(x) else x for x in leaves])
+    return structure.unflatten([_Placeholder.of(x) if is_shape_spec(x) else x for x in leaves])
 
 
 def unbind(

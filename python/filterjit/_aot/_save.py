@@ -27,7 +27,7 @@ from .._observe._wording import count, list_first
 from .._trees import _codes, _digests
 from .._trees._codes import Json, Unsupported
 from . import _file, _program
-from ._prepared import PreparedCall, is_spec
+from ._prepared import PreparedCall, is_shape_spec
 
 NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install flatbuffers"
 _CAN_HOLD = (
@@ -210,7 +210,7 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
                 refused.append((text, str(e)))
     if not file.signatures:
         why = "it has compiled nothing: call it or `warm_up` first"
-        if held := [x for x in jax.tree_util.tree_leaves(fun) if is_spec(x)]:
+        if held := [x for x in jax.tree_util.tree_leaves(fun) if is_shape_spec(x)]:
             why = f"it holds {held[0]}, which has no values"
         raise ValueError(f"`{name}` cannot be saved: {refused[0][1] if refused else why}.")
     settings = f._hooks.settings
@@ -319,7 +319,7 @@ def save_portable(
             )
         file.add(prepared.variant, stage, prepared.arrays, None, exported)
         own, settings = prepared.function_arrays, prepared.settings
-        if specs := [x for x in own if is_spec(x)]:
+        if specs := [x for x in own if is_shape_spec(x)]:
             raise Unsupported(f"the function holds {specs[0]}, which has no values")
         file.write(path, own, settings, prepared.signature, exported[0].platforms)
     except Unsupported as e:

@@ -25,12 +25,6 @@ def compiled_call(compiled: Any) -> Any:
     return compiled
 
 
-def order_of_layout(x: Any) -> tuple[int, ...] | None:
-    """Returns the order of an array's dimensions in memory. Fallback: None."""
-    order = _private.private_attribute(x, "format", "layout", "major_to_minor")
-    return None if order is None else tuple(order)
-
-
 def lowered_facts(lowered: Any) -> tuple[dict[str, Any], list[Any]] | None:
     """Returns named plain values that affect compiling a ``jax.stages.Lowered`` in addition to its
     text, and the arrays that it passes before the arguments.

@@ -193,14 +193,6 @@ def trace_settings() -> dict[str, Any]:
     return found
 
 
-# Settings that only affect messages and files, by the beginning of their names.
-_NO_MATTER = (
-    "jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_log",
-    "jax_explain", "jax_dump", "jax_traceback", "jax_raise_persistent", "jax_debug_log",
-    "jax_check_tracer_leaks", "axis_env_state",
-)  # fmt: skip
-
-
 def _states() -> dict[str, Any]:
     """Returns JAX's settings by name. Fallback: none."""
     module = _private.private("jax._src.config")
@@ -210,18 +202,6 @@ def _states() -> dict[str, Any]:
             x._name: x for x in getattr(module, "__dict__", {}).values() if isinstance(x, state)
         }
     return dict(found)
-
-
-def settings_by_name() -> list[tuple[str, Any]] | None:
-    """Returns the settings and the mesh that a program can depend on, by name. Fallback: None."""
-    states = _states()
-    context = trace_context()
-    if context is None or not states:
-        return None
-    found = [*trace_settings().items()]
-    found += [(name, state.value) for name, state in states.items()]
-    found.append(("devices", context[1]))
-    return [(k, v) for k, v in found if not k.startswith(_NO_MATTER)]
 
 
 def is_of_current_trace(x: Any) -> bool:

@@ -105,7 +105,7 @@ GUARDS: tuple[tuple[Any, str, Any, str], ...] = (
 )
 
 
-def is_top_level() -> bool:
+def is_outside_nnx_traces() -> bool:
     """True if this thread isn't tracing."""
     return all(getattr(x, name) is value for x, name, value, _ in TOP_LEVEL or ())
 

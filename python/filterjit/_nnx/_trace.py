@@ -153,7 +153,7 @@ class TracedFunction:
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the arguments' Variables and Pytrees. Raises HandOver if the call must fall
         back."""
-        if compat.is_top_level():
+        if compat.is_outside_nnx_traces():
             raise HandOver(NOT_TRACED)
         nodes = self.nodes(args, kwargs)
         for cls in {type(node) for node in nodes}:

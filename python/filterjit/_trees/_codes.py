@@ -290,13 +290,11 @@ def setting(x: Any) -> Any:
 # ---- structures ----
 
 
-def encode_structure(
-    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
-) -> Json:
+def encode_structure(registry: _core.Registry, structure: _core.Structure, what: str) -> Json:
     """Returns the names of the classes and functions in a structure, and the codes of its tree.
-    `decode_tree` needs the same `known` objects. Raises ValueError with the paths of static values
-    that a file can't hold. `what` names the structure."""
-    coder = Coder(known)
+    Raises ValueError with the paths of static values that a file can't hold. `what` names the
+    structure."""
+    coder = Coder()
     codes: list[Json] = []
     problems: list[str] = []
     for node, path in _nodes.walk(structure):
@@ -327,12 +325,12 @@ def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> l
     return [[tag, count], *own]
 
 
-def decode_tree(encoded: Json, known: Sequence[Any] = ()) -> Any:
+def decode_tree(encoded: Json) -> Any:
     """Builds the tree of a structure, with NumPy arrays for arrays and the registry's sentinel for
     missing arguments. The arguments of a call form a dict by parameter. Raises Unsupported if a
     class or function is missing, and any exception for malformed codes."""
     names, codes = encoded
-    return Coder(known, names).decode(codes)
+    return Coder(names=names).decode(codes)
 
 
 def _checked(x: Any, base: type) -> Any:

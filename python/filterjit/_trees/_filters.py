@@ -104,7 +104,9 @@ class Filter:
 
 
 def _combined(op: str, *specs: Any) -> Filter:
-    return _filter_of((op, *(as_expression(spec, f"an operand of `{op}`") for spec in specs)))
+    found = object.__new__(Filter)
+    found.expression = op, *(as_expression(spec, f"an operand of `{op}`") for spec in specs)
+    return found
 
 
 def _evaluate(expression: Expression, leaf: Any) -> bool:
@@ -174,12 +176,6 @@ def entry_expression(spec: Any) -> Expression:
             "tree; combine the two by `&` or `|`."
         )
     return _simple_expression(spec, "a leaf of the tree of filters")
-
-
-def _filter_of(expression: Expression) -> Filter:
-    found = object.__new__(Filter)
-    found.expression = expression
-    return found
 
 
 def _not_a_filter(spec: Any, where: str) -> ValueError:

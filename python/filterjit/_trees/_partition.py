@@ -62,18 +62,15 @@ def partition(
         (['weight'], ['bias'])
     """
     expressions = _expressions("partition", filters)
-    if is_leaf is not None and len(expressions) == 1 and _is_tree(expressions[0]):
-        return _partition_by_tree(tree, filters[0], is_leaf, replace)
+    match expressions:
+        case (("tree", *_),) if is_leaf is not None:
+            return _partition_by_tree(tree, filters[0], is_leaf, replace)
     return _core.partition(registry, tree, expressions, is_leaf, replace)
 
 
 def _expressions(function: str, filters: tuple[Any, ...]) -> tuple[Any, ...]:
     # From a list: before Python 3.14, other threads can see a tuple while an iterator fills it.
     return tuple([as_expression(f, f"filter {i} of `{function}`") for i, f in enumerate(filters)])
-
-
-def _is_tree(expression: Any) -> bool:
-    return isinstance(expression, tuple) and expression[0] == "tree"
 
 
 def _partition_by_tree(tree: Any, spec: Any, is_leaf: IsLeaf, replace: Any) -> tuple[Any, Any]:

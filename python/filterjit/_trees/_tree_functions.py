@@ -88,15 +88,12 @@ def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
         >>> unflatten(structure, [2.0])
         {'name': 'relu', 'x': 2.0}
     """
-    _check_structure("unflatten", structure)
-    return structure.unflatten(leaves)
-
-
-def _check_structure(function: str, x: Any) -> None:
-    if type(x) is not Structure:
+    if type(structure) is not Structure:
         raise TypeError(
-            f"`{function}(structure, ...)` must be a Structure, such as `flatten` returns, not {short_repr(x)}"
+            "`unflatten(structure, ...)` must be a Structure, such as `flatten` returns, not "
+            f"{short_repr(structure)}"
         )
+    return structure.unflatten(leaves)
 
 
 class _Hole:

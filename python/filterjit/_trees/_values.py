@@ -8,43 +8,14 @@ dataclass with 1 equals one with True.
 uses the facts for hits, `_functions` for ``functions="structure"``, `_digests` and `_codes` for
 files. To add a type, add a row.
 
-The C core has rules for a few built-in types (``fj_static_rule`` in ``structure/statics.h``). For
-any other type it asks `static_key`, once. The *key* of a type is a function that returns a value's
-contents. The core compares these in place of the value, by the same rules, down to the built-in
-types. It reads the contents on each call, or checks that they are the same objects, and so notices
-changes in place.
+**Keys.** The C core has rules for a few built-in types (``fj_static_rule`` in
+``structure/statics.h``). For any other type it asks `static_key`, once. The *key* of a type is a
+function that returns a value's contents. The core compares these in place of the value, by the same
+rules, down to the built-in types. It reads the contents on each call, or checks that they are the
+same objects, and so notices changes in place. docs/statics.md has a table of the rules by type.
 
-The first matching row applies:
-
-===========================================  =======================================================
-type                                         compared by
-===========================================  =======================================================
-None, bool, int, str, bytes                  value
-float, complex                               bits: 0.0 and -0.0 differ, a NaN equals itself
-tuple, list, dict                            elements or items, in order
-frozenset, set                               elements, in any order
-a type without its own ``__eq__``            identity: functions, plain objects
-a class, an enum member, a weak reference    identity
-a jitted method                              the jitted function and the instance: with an array in
-                                             it by identity, otherwise like a static value
-a dataclass, an attrs class                  the fields in its generated ``__eq__``; if inherited,
-                                             all attributes
-a pydantic model, a configuration of         items, and how they are written
-ml_collections or omegaconf
-an Equinox Module                            all fields, static or not
-a JAX array                                  dtype, weak type, shape, sharding and contents
-a type of `ROWS`, or a subclass              the contents listed there, plus a subclass's attributes,
-                                             its ``==`` if it defines ``__eq__``, and its pickle if
-                                             it has hidden memory
-any other Mapping, Set or Sequence           ``==`` and items (in any order for a Mapping or a Set,
-                                             except a view of keys or items)
-another class with ``__eq__``, no hash       attributes, if it has no hidden memory
-another class of the standard library        attributes and ``==``
-any other type                               its ``__eq__`` and its hash
-===========================================  =======================================================
-
-A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last row
-is compared by identity if its ``__hash__`` raises.
+A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value whose
+``__hash__`` raises is compared by identity if its type has no key.
 
 *Attributes* are an instance's ``__dict__`` and slots, without results of
 ``functools.cached_property``. An instance has *hidden memory* if a C base class outside `ROWS`
@@ -53,15 +24,13 @@ makes it larger.
 *Immutable* values are never compared with themselves: enum members, classes, JAX's shardings,
 meshes and ufuncs, NumPy's own dtypes, and Flax's mapping of attributes that are data.
 
-For the following types, the core sees by addresses that a value hasn't changed, and compares two
-values field by field (``structure/snapshot.h``): lists, dicts, dataclasses, attrs classes, bound
-methods, PyTreeDefs, tuple subclasses without attributes, and an ``nnx.GraphDef``, which consists of
-these. A value with a hash generated from its fields is also seen to be unchanged, but two of them
-are compared by ``__eq__``.
-
-The core uses keys only if it can't see that two values are equal, and without a GIL. The
-`static_contents` of a type must therefore agree with its key. The core remembers the last other
-value that was equal, until that changes.
+For some types, the core sees by addresses that a value hasn't changed, and compares two values
+field by field (``structure/snapshot.h``): lists, dicts, dataclasses, attrs classes, bound methods,
+PyTreeDefs, tuple subclasses without attributes, and an ``nnx.GraphDef``, which consists of these. A
+value with a hash generated from its fields is also seen to be unchanged, but two of them are
+compared by ``__eq__``. The core uses keys only if it can't see that two values are equal, and
+without a GIL. The `static_contents` of a type must therefore agree with its key. The core remembers
+the last other value that was equal, until that changes.
 """
 
 import argparse
@@ -142,18 +111,8 @@ def _read(cls: Any, *names: str) -> Key:
     return lambda x: tuple([g(x) for g in get])
 
 
-def _state(cls: Any) -> Key:
-    """Returns the pickled state of a `cls`."""
-    reduce = cls.__reduce_ex__
-    return lambda x: reduce(x, 4)[1]
-
-
 def _nothing(_: Any) -> Any:
     return ()
-
-
-def _names_in_order(x: Any) -> Any:
-    return tuple(dict_of(x))
 
 
 def _proxied(x: Any) -> Any:
@@ -231,8 +190,9 @@ ROWS: dict[type, Row] = {
     collections.UserList: _mutable(_nothing),
     collections.UserString: _mutable(_nothing),
     collections.ChainMap: _mutable(_nothing),
-    types.SimpleNamespace: _mutable(_names_in_order),  # visible in `vars`
-    argparse.Namespace: _mutable(_names_in_order),
+    # The order of the names is visible in `vars`.
+    types.SimpleNamespace: _mutable(lambda x: tuple(dict_of(x))),
+    argparse.Namespace: _mutable(lambda x: tuple(dict_of(x))),
     types.MappingProxyType: _mutable(_proxied),
     bytearray: _mutable(lambda x: bytes(bytearray.copy(x))),
     array.array: _mutable(lambda x: (_typecode(x), array.array.tobytes(x))),
@@ -240,8 +200,8 @@ ROWS: dict[type, Row] = {
     decimal.Decimal: Row(decimal.Decimal.as_tuple),
     fractions.Fraction: Row(_read(fractions.Fraction, "numerator", "denominator")),
     datetime.date: _exact(datetime.date.toordinal),
-    datetime.datetime: Row(_state(datetime.datetime)),
-    datetime.time: Row(_state(datetime.time)),
+    datetime.datetime: Row(lambda x: datetime.datetime.__reduce_ex__(x, 4)[1]),
+    datetime.time: Row(lambda x: datetime.time.__reduce_ex__(x, 4)[1]),
     datetime.timedelta: _exact(_read(datetime.timedelta, "days", "seconds", "microseconds")),
     datetime.timezone: Row(datetime.timezone.__getinitargs__),  # type: ignore[attr-defined]
     uuid.UUID: Row(_read(uuid.UUID, "int", "is_safe")),
@@ -252,6 +212,7 @@ ROWS: dict[type, Row] = {
     types.GenericAlias: Row(_read(types.GenericAlias, "__origin__", "__args__", "__unpacked__")),
     types.UnionType: Row(operator.attrgetter("__args__")),
     # ---- JAX and NumPy ----
+    jax.Device: Row(operator.attrgetter("platform", "id", "device_kind")),
     jtu.DictKey: Row(operator.attrgetter("key")),
     jtu.PyTreeDef: Row(_treedef_contents),
     np.dtype: Row(lambda x: (x.type, *x.__reduce__())),
@@ -425,11 +386,13 @@ class Facts:
         row = ROWS.get(self.base, Row(_nothing))
         self.contents = None if self.base is object else row.contents
         has_copies = row.is_around and cls is self.base is not functools.partial  # of `wraps`
-        self.attributes = None if has_copies else attributes_of(cls, self.base)
+        findings = ("_inverted_",) if issubclass(cls, enum.Flag) else ()  # of ``~member``
+        self.attributes = None if has_copies else attributes_of(cls, self.base, findings)
         self.is_mutable = row.is_mutable
         own_setattr = _definer(cls, "__setattr__") is not object
         self.is_frozen = own_setattr or issubclass(cls, enum.Enum) or row.is_around
-        self.is_complete = _is_complete(cls, self.base)
+        # A dtype's pickle says everything.
+        self.is_complete = _is_complete(cls, self.base) or self.base is np.dtype
         self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
         package = str(module_of(cls)).partition(".")[0]
         self.is_fixed = package in ("jax", "jaxlib", "typing") or issubclass(cls, _FIXED)
@@ -540,21 +503,18 @@ class _Array:
         if not isinstance(other, _Array):
             return NotImplemented
         x, y = self.array, other.array
-        if x is y:
-            return True
         try:
-            return (
-                hash(self) == hash(other)
-                and getattr(x, "weak_type", False) == getattr(y, "weak_type", False)
-                and x.sharding == y.sharding
-                and getattr(x, "committed", True) == getattr(y, "committed", True)
-                and bytes_of(x) == bytes_of(y)
-            )
+            return x is y or (_placed_aval(x) == _placed_aval(y) and bytes_of(x) == bytes_of(y))
         except Exception:
             return False
 
     def __hash__(self) -> int:
         return hash((self.array.shape, str(self.array.dtype)))
+
+
+def _placed_aval(x: Any) -> Any:
+    more = getattr(x, "weak_type", False), getattr(x, "committed", True)
+    return x.shape, str(x.dtype), x.sharding, more
 
 
 def bytes_of(x: Any) -> bytes:
@@ -754,8 +714,8 @@ def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
         return True
     definer = _definer(cls)
     fields = _generated_fields(cls, definer)
-    if fields is None and (facts := facts_of(cls)).base is tuple:
-        return (facts.is_complete and not slots_of(cls, tuple)) or None
+    if fields is None and issubclass(cls, tuple):
+        return (facts_of(cls).is_complete and not slots_of(cls, tuple)) or None
     names = [name for name, compare in fields or () if compare]
     if fields is None and static_key(cls) is None:  # the fields in its hash show changes
         fields = _generated_fields(cls, _definer(cls, "__hash__"), "__hash__")
