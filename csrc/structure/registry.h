@@ -34,7 +34,7 @@ struct FjRegistry {
     PyObject *flatten_one_level; /* (FJ_CUSTOM instance) -> (children, aux data) */
     PyObject *flatten_with_keys; /* the same -> (children, aux data, unflatten, keys) */
     PyObject *missing;           /* a field with this value counts as absent */
-    PyObject *words;             /* words.h */
+    PyObject *messages;          /* messages.h */
 
     PyObject *weakrefs;
 };

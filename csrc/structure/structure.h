@@ -315,7 +315,7 @@ int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject 
 int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* (P) Sets `__filterjit_error_context__` of the current exception to (operation, path of the
- * node, its aux or None).  _base/_errors.py and _base/_words.py turn it into text.
+ * node, its aux or None).  _base/_errors.py and _base/_messages.py turn it into text.
  * `operation` is "hash", "compare", "sort", "flatten" or "ask". */
 void fj_structure_add_error_context(const FjStructure *structure, uint32_t index,
                                     const char *operation);

@@ -42,7 +42,7 @@ class Registry:
             [Any], tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[Any, ...]]
         ],
         missing: Any,
-        words: Any,
+        messages: Any,
     ) -> Registry: ...
     def with_policy(
         self,

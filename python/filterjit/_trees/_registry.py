@@ -18,7 +18,7 @@ import jax
 import jax.tree_util as jtu
 
 from .. import _core
-from .._base import _words
+from .._base import _messages
 from .._compat import _equinox_compat, _flax_compat, _jax_compat, _registered_compat
 from ._values import (
     OwnEquality,
@@ -346,7 +346,7 @@ registry: _core.Registry = _core.Registry(
     flatten_one_level=flatten_one_level,
     flatten_with_keys=flatten_with_keys,
     missing=_Missing(),
-    words=_words,
+    messages=_messages,
 )
 
 
