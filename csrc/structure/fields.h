@@ -1,8 +1,8 @@
 /* Reads and sets the fields of a Module or an object directly in their storage.
  *
- * An instance keeps its attributes in an array of values, ordered by the keys that all
+ * An instance stores its attributes in an array of values, ordered by the keys that all
  * instances of its type share, or in a dict.  The *place* of a field is its index in that
- * array.  An object can also keep attributes in slots.  The *offset* of a field is the
+ * array.  An object can also store attributes in slots.  The *offset* of a field is the
  * position of its slot in the instance. */
 #pragma once
 
@@ -102,7 +102,7 @@ fj_fields_are_plain(FjNodeKind *kind)
            fj_fields_look_at_class(kind);
 }
 
-/* True if an object with plain fields keeps no attribute in a slot. */
+/* True if an object with plain fields stores no attribute in a slot. */
 static inline int
 fj_fields_are_in_dict(const FjNodeKind *kind)
 {

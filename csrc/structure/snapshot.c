@@ -141,9 +141,9 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
 }
 
 static int
-keep_referent(PyObject *referent, void *kept)
+get_referent(PyObject *referent, void *found)
 {
-    *(PyObject **)kept = referent;
+    *(PyObject **)found = referent;
     return 1;
 }
 
@@ -152,7 +152,7 @@ fj_snapshot_dict(PyObject *value)
 {
     if (Py_TYPE(value) == &PyDictProxy_Type) {
         PyObject *mapping = NULL; /* it has no other function in the C API */
-        (void)Py_TYPE(value)->tp_traverse(value, keep_referent, &mapping);
+        (void)Py_TYPE(value)->tp_traverse(value, get_referent, &mapping);
         value = mapping;
     }
     return value != NULL && PyDict_CheckExact(value) ? value : NULL;

@@ -1,8 +1,8 @@
 /* Remembers large arguments by their addresses.
  *
  * A serving loop passes the same model on each call, and matching it looks at every node.  But
- * a Module, a list, a tuple and a dict each keep the references to their children in one block
- * of memory, and an object with slots keeps each at a fixed offset.  If a container's
+ * a Module, a list, a tuple and a dict each store the references to their children in one
+ * block of memory, and an object with slots stores each at a fixed offset.  If a container's
  * references are unchanged, its children are the same objects, and only the children's own
  * references need to be compared.
  *
@@ -22,8 +22,8 @@
  *    block equaled the copy: a live parent holds the address at that moment.
  * 3. The live object can be a different one than recorded.  That does no harm, because its
  *    type and block are compared, and a walk would read nothing else of a Module, list, tuple,
- *    named tuple or dict.  Of an object, a walk would also read where its class keeps its
- *    attributes, and the check compares that, too.
+ *    named tuple or dict.  Of an object, a walk would also read where its class stores
+ *    its attributes, and the check compares that, too.
  * 4. A type's address identifies the type, because no type in a record can die before it: the
  *    Structure holds the classes of its nodes, and Python its own types.
  * 5. A static leaf's address identifies its value.  To be recorded by address, it must be the

@@ -40,7 +40,7 @@ def plan_each(direct: Any, arrays: Sequence[Any]) -> None:
 # ---- entries ----
 
 
-def test_four_are_kept(backend: Backend) -> None:
+def test_at_most_four(backend: Backend) -> None:
     direct, arrays = backend.jit(), kinds(5)
     plan_each(direct, arrays[:4])
     assert direct.num_entries == 4
