@@ -100,7 +100,7 @@ equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     switch (x->code) {
     case FJ_PART_INERT:
         return fj_static_equal(a->registry, x->object, y->object);
-    case FJ_PART_OWN:
+    case FJ_PART_OWN_EQ:
         /* If one object is in both and has changed in between, the hashes differ. */
         return PyObject_RichCompareBool(x->object, y->object, Py_EQ);
     case FJ_PART_IDENTITY:
@@ -296,7 +296,7 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
     return b != NULL;
 }
 
-/* Matches a value that stays by its contents, the children.  Leaves others to Python code. */
+/* Matches an ITSELF value by its contents, the children.  Leaves others to Python code. */
 static int
 match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
@@ -306,7 +306,7 @@ match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         return 1;
     }
     int has_empty_dict = part->flags & FJ_PART_EMPTY_DICT;
-    if (!(part->flags & FJ_PART_STAYS) || value != part->object ||
+    if (!(part->flags & FJ_PART_ITSELF) || value != part->object ||
         (has_empty_dict && !fj_static_has_no_attributes(value))) {
         return leave(c, part, value);
     }
@@ -335,7 +335,7 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
         return match_dict(c, part, fj_snapshot_dict(value));
     case FJ_PART_FIELDS:
         return match_fields(c, part, value);
-    case FJ_PART_OWN:
+    case FJ_PART_OWN_EQ:
         same = part->kind != NULL && value == part->object ? match_fields(c, part, value) : 0;
         return same == 0 ? leave(c, part, value) : same;
     default:
@@ -423,12 +423,13 @@ fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot)
     return fj_snapshot_match((FjSnapshot *)snapshot[0], recorded->object) > 0;
 }
 
-/* (P) True if `value` is the object of an OWN part and has the same hash, so it equals itself.
- * 1, 0, or -1 with an error. */
+/* (P) True if `value` is the object of an OWN_EQ part and has the same hash, so it equals
+ * itself.  1, 0, or -1 with an error. */
 static int
 is_unchanged(const FjSnapshotPart *part, PyObject *value)
 {
-    if (part->code != FJ_PART_OWN || value != part->object || Py_TYPE(value) != part->type) {
+    if (part->code != FJ_PART_OWN_EQ || value != part->object ||
+        Py_TYPE(value) != part->type) {
         return 0;
     }
     Py_hash_t hash = PyObject_Hash(value);

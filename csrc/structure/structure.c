@@ -117,7 +117,7 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
             return 0;
         }
         info->hash = fj_snapshot_hash(snapshot);
-        self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_SELF_EQUAL);
+        self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_FIXED);
     }
     *hash = fj_hash_mix(*hash, (Py_uhash_t)info->hash);
     FjSnapshot *before = info->snapshot; /* from an attempt that failed at a later node */

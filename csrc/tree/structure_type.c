@@ -312,7 +312,7 @@ structure_statics(PyObject *op, PyObject *args)
 }
 
 static PyObject *
-structure_held(PyObject *op, PyObject *type)
+structure_inside_statics(PyObject *op, PyObject *type)
 {
     FjStructure *self = (FjStructure *)op;
     if (!PyType_Check(type)) {
@@ -472,7 +472,7 @@ static PyMethodDef structure_methods[] = {
         "_statics", structure_statics, METH_VARARGS, "($self, with_aux=False, /)",
         "Returns a list of (index, value) of all statics except str, bytes, numbers and\n"
         "None and, `with_aux`, of all custom nodes and their aux data."),
-    FJ_METHOD("_held", structure_held, METH_O, "($self, type, /)",
+    FJ_METHOD("_inside_statics", structure_inside_statics, METH_O, "($self, type, /)",
               "Returns a list of the instances of a type among the statics and in their\n"
               "compared contents. Can hash the structure, and then raise the error of a\n"
               "``__hash__``."),

@@ -201,12 +201,12 @@ def layout(
     dynamic: tuple[str, ...],
     static: tuple[str, ...] = (),
     keys: tuple[Any, ...] | None = None,
-    held: tuple[str, ...] = (),
+    dict_fields: tuple[str, ...] = (),
     mode: str = "fill",
     **makers: Callable[[], Any],
 ) -> tuple[Any, ...]:
     """The details of a kind that is read by name."""
-    return dynamic, static, keys, held, mode, makers
+    return dynamic, static, keys, dict_fields, mode, makers
 
 
 def object_of(layout: tuple[Any, ...]) -> dict[str, Any]:
@@ -342,9 +342,9 @@ def _key_of(keyed: Keyed) -> Any:
     return keyed.key
 
 
-def static(key: Any = None, immutable: Any = None, contents: Any = None) -> dict[str, Any]:
+def static(key: Any = None, fixed: Any = None, contents: Any = None) -> dict[str, Any]:
     """What `classify` says of a type of statics."""
-    return {"kind": "static", "key": key, "immutable": immutable, "contents": contents}
+    return {"kind": "static", "key": key, "fixed": fixed, "contents": contents}
 
 
 def classify(cls: type, x: Any) -> dict[str, Any]:
