@@ -202,13 +202,13 @@ match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
 static FjMatch
 match_variants(Call *call, FjVariant *predicted, int *found)
 {
-    FjMatchHint hint = {.own_only = !FJ_FREE_THREADED && call->cache->recent[0] != 0};
+    FjMatchHint hint = {.same_object_only = !FJ_FREE_THREADED && call->cache->recent[0] != 0};
     FjMatch matched = match_predicted(call, predicted, &hint);
     *found = 0;
     if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
         *found = match_recent(call, predicted, &hint);
-        if (*found == 0 && hint.left) {
-            hint.own_only = 0;
+        if (*found == 0 && hint.skipped) {
+            hint.same_object_only = 0;
             matched = match_predicted(call, predicted, &hint);
             *found = matched == FJ_MATCH_NO ? match_recent(call, predicted, &hint) : 0;
         }

@@ -140,10 +140,10 @@ fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
     return fj_fields_are_python_free(view);
 }
 
-/* Returns the fields of an object, from their storage or copied to `room`, an array of
+/* Returns the fields of an object, from their storage or copied to `stack`, an array of
  * FJ_FIELDS_INLINE items.  NULL if there are more, if the object's class has changed, or if
  * reading a field needs Python code or must look beyond the instance. */
-PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room);
+PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **stack);
 
 /* (P) getattr of field `i` of an FJ_OBJECT. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);

@@ -23,7 +23,7 @@ static int
 grow(FjSnapshot *self)
 {
     uint32_t capacity = self->capacity * 4;
-    FjSnapshotPart *before = self->parts == self->room ? NULL : self->parts;
+    FjSnapshotPart *before = self->parts == self->few ? NULL : self->parts;
     FjSnapshotPart *parts = capacity < self->capacity
                                 ? NULL
                                 : PyMem_Realloc(before, capacity * sizeof(FjSnapshotPart));
@@ -32,7 +32,7 @@ grow(FjSnapshot *self)
         return -1;
     }
     if (before == NULL) {
-        memcpy(parts, self->room, sizeof(self->room));
+        memcpy(parts, self->few, sizeof(self->few));
     }
     self->parts = parts;
     self->capacity = capacity;
@@ -192,11 +192,11 @@ set_items(PyObject *set)
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
-    PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW];
-    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, room);
+    PyObject *stack[FJ_FIELDS_INLINE], *owned[FJ_LEAFBUF_FEW];
+    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, stack);
     PyObject *fields = NULL;
     FjLeafBuf buf; /* holds the fields until the tuple does */
-    fj_leafbuf_init(&buf, held, FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&buf, owned, FJ_LEAFBUF_FEW);
     if (stored != NULL && fj_leafbuf_extend(&buf, stored, fj_node_kind_fields(kind)) == 0) {
         fields = fj_leafbuf_as_tuple(&buf);
     }
@@ -400,9 +400,9 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
         return NULL;
     }
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
-    self->parts = self->room;
+    self->parts = self->few;
     self->count = 0;
-    self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->room);
+    self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->few);
     self->record = (FjRecord){.failed = 0};
     self->recorded = 0;
     self->python_free = 1;
@@ -425,7 +425,7 @@ fj_snapshot_free(FjSnapshot *self)
             Py_XDECREF(self->parts[i].kind);
             fj_snapshot_free(self->parts[i].equal);
         }
-        if (self->parts != self->room) {
+        if (self->parts != self->few) {
             PyMem_Free(self->parts);
         }
         fj_record_clear(&self->record);

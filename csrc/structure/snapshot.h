@@ -69,7 +69,7 @@ typedef struct FjSnapshot {
     int recorded;    /* `record` is complete, or can't be made (`failed`) */
     int python_free; /* a match of the unchanged value runs no Python code */
     int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
-    FjSnapshotPart room[2]; /* for a few parts */
+    FjSnapshotPart few[2]; /* for a few parts */
 } FjSnapshot;
 
 /* Returns the dict of a DICT part's value (borrowed): the value, or the dict behind a
@@ -95,10 +95,10 @@ fj_snapshot_hash(const FjSnapshot *snapshot)
 int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
 
 /* fj_snapshot_match would need Python code. */
-#define FJ_SNAPSHOT_UNSEEN (-2)
+#define FJ_SNAPSHOT_NEEDS_PYTHON (-2)
 
 /* True if `value`, which the caller holds, currently equals the snapshot: 1, 0 or
- * FJ_SNAPSHOT_UNSEEN.  Runs no Python code and doesn't fail. */
+ * FJ_SNAPSHOT_NEEDS_PYTHON.  Runs no Python code and doesn't fail. */
 int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 
 /* An FjSameStatic: true if fj_snapshot_match is 1 for the recorded value. */

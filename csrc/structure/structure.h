@@ -310,7 +310,8 @@ int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure
  * value, which the next trace will use, hasn't changed since.  0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value);
 
-/* The same without Python code, for a value that isn't inert: 1, 0 or FJ_SNAPSHOT_UNSEEN. */
+/* The same without Python code, for a value that isn't inert: 1, 0 or
+ * FJ_SNAPSHOT_NEEDS_PYTHON. */
 int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* (P) Sets `__filterjit_error_context__` of the current exception to (operation, path of the

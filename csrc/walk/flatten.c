@@ -328,8 +328,8 @@ walk(Flattener *f, PyObject *object)
 static FjStructure *
 walk_tree(Flattener *f, PyObject *tree)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
-    f->scratch = fj_scratch_of(room);
+    PyObject *stack[FJ_SCRATCH_INLINE];
+    f->scratch = fj_scratch_of(stack);
     f->structure = fj_structure_new(f->registry);
     if (f->structure != NULL) {
         f->structure->is_tree_structure = f->is_tree_structure;
@@ -419,11 +419,11 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
                      PyObject *const *arguments, FjChoose choose, void *context,
                      FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
+    PyObject *stack[FJ_SCRATCH_INLINE];
     Flattener f = {.structure = fj_structure_new(registry),
                    .registry = registry,
                    .arrays = arrays,
-                   .scratch = fj_scratch_of(room),
+                   .scratch = fj_scratch_of(stack),
                    .objects = objects};
     if (f.structure == NULL) {
         return NULL;

@@ -75,12 +75,12 @@ match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (m->hint != NULL && m->hint->own_only && object != fj_structure_value(node)) {
-        m->hint->left = 1;
+    if (m->hint != NULL && m->hint->same_object_only && object != fj_structure_value(node)) {
+        m->hint->skipped = 1;
         return FJ_MATCH_NO;
     }
     int same = fj_structure_match(m->structure, node, object);
-    if (same == FJ_SNAPSHOT_UNSEEN) {
+    if (same == FJ_SNAPSHOT_NEEDS_PYTHON) {
         return FJ_MATCH_NEEDS_PYTHON;
     }
     if (same > 0 && m->recording != NULL) {

@@ -238,8 +238,8 @@ int
 fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
                  FjLeafBuf *leaves)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
-    FjScratch scratch = fj_scratch_of(room);
+    PyObject *stack[FJ_SCRATCH_INLINE];
+    FjScratch scratch = fj_scratch_of(stack);
     Prefix p = {.structure = structure,
                 .next = structure->nodes,
                 .leaves = leaves,
