@@ -40,11 +40,11 @@ core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 static PyObject *
-core_is_immutable(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+core_is_fixed(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjRegistry *registry = fj_tree_registry(module, args, nargs, 2, "(registry, value)");
-    int immutable = registry == NULL ? -1 : fj_static_is_immutable(registry, args[1]);
-    return immutable < 0 ? NULL : PyBool_FromLong(immutable);
+    int is_fixed = registry == NULL ? -1 : fj_static_is_fixed(registry, args[1]);
+    return is_fixed < 0 ? NULL : PyBool_FromLong(is_fixed);
 }
 
 static PyObject *
@@ -58,8 +58,7 @@ static PyMethodDef core_functions[] = {
               "Flattens a tree. Returns (arrays, structure)."),
     FJ_METHOD("same_static", core_same_static, METH_FASTCALL, "($module, registry, a, b, /)",
               "Returns True if two static values are equal, so they share a variant."),
-    FJ_METHOD("is_immutable", core_is_immutable, METH_FASTCALL,
-              "($module, registry, value, /)",
+    FJ_METHOD("is_fixed", core_is_fixed, METH_FASTCALL, "($module, registry, value, /)",
               "Returns True if a static value never changes what it equals."),
     FJ_METHOD("identity", core_identity, METH_O, "($module, value, /)",
               "Returns a key that only equals keys of the same object."),

@@ -14,16 +14,16 @@ fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more)
     if (capacity < buf->count + more) {
         capacity = buf->count + more;
     }
-    PyObject **room = PyMem_Malloc((size_t)(capacity + 1) * sizeof(PyObject *));
-    if (room == NULL) {
+    PyObject **items = PyMem_Malloc((size_t)(capacity + 1) * sizeof(PyObject *));
+    if (items == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    memcpy(room + 1, buf->items, (size_t)buf->count * sizeof(PyObject *));
-    if (buf->items != buf->room + 1) {
+    memcpy(items + 1, buf->items, (size_t)buf->count * sizeof(PyObject *));
+    if (buf->items != buf->stack + 1) {
         PyMem_Free(buf->items - 1);
     }
-    buf->items = room + 1;
+    buf->items = items + 1;
     buf->capacity = capacity;
     return 0;
 }
@@ -41,10 +41,10 @@ void
 fj_leafbuf_clear(FjLeafBuf *buf)
 {
     fj_leafbuf_truncate(buf, 0);
-    if (buf->items != buf->room + 1) {
+    if (buf->items != buf->stack + 1) {
         PyMem_Free(buf->items - 1);
     }
-    fj_leafbuf_init(buf, buf->room, buf->size);
+    fj_leafbuf_init(buf, buf->stack, buf->size);
 }
 
 int

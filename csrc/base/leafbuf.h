@@ -21,26 +21,26 @@ typedef struct {
     PyObject **items;
     Py_ssize_t count;
     Py_ssize_t capacity;
-    PyObject **room; /* the caller's array */
-    Py_ssize_t size; /* of `room` */
+    PyObject **stack; /* the caller's array */
+    Py_ssize_t size;  /* of `stack` */
 } FjLeafBuf;
 
-/* `room` has `size` items; one of them becomes items[-1]. */
+/* `stack` has `size` items; one of them becomes items[-1]. */
 static inline void
-fj_leafbuf_init(FjLeafBuf *buf, PyObject **room, Py_ssize_t size)
+fj_leafbuf_init(FjLeafBuf *buf, PyObject **stack, Py_ssize_t size)
 {
-    buf->items = room + 1;
+    buf->items = stack + 1;
     buf->count = 0;
     buf->capacity = size - 1;
-    buf->room = room;
+    buf->stack = stack;
     buf->size = size;
 }
 
 /* Declares an empty buffer with an array on the stack. */
 #define FJ_LEAFBUF(name, size)                                                                \
-    PyObject *name##_room[size];                                                              \
+    PyObject *name##_inline[size];                                                            \
     FjLeafBuf name;                                                                           \
-    fj_leafbuf_init(&name, name##_room, size)
+    fj_leafbuf_init(&name, name##_inline, size)
 
 /* Reallocates for `more` additional references, at least doubling the capacity.  0, or -1 with
  * MemoryError and the buffer unchanged. */

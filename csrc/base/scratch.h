@@ -1,24 +1,24 @@
 /* A temporary array of object pointers: on the stack if short, otherwise on the heap.
  *
- *     PyObject *room[8];
- *     PyObject **items = fj_scratch_new(room, 8, count);
+ *     PyObject *stack[8];
+ *     PyObject **items = fj_scratch_new(stack, 8, count);
  *     if (items == NULL) {
  *         return NULL;
  *     }
  *     ...
- *     fj_scratch_free(items, room);
+ *     fj_scratch_free(items, stack);
  *
  * The array is uninitialized and borrows its items.  Runs no Python code. */
 #pragma once
 
 #include "base/common.h"
 
-/* Returns `room`, an array of `size` items, or a new array if `count` is larger. */
+/* Returns `stack`, an array of `size` items, or a new array if `count` is larger. */
 static inline PyObject **
-fj_scratch_new(PyObject **room, Py_ssize_t size, Py_ssize_t count)
+fj_scratch_new(PyObject **stack, Py_ssize_t size, Py_ssize_t count)
 {
     if (FJ_LIKELY(count <= size)) {
-        return room;
+        return stack;
     }
     PyObject **items = PyMem_New(PyObject *, (size_t)count);
     if (items == NULL) {
@@ -29,33 +29,33 @@ fj_scratch_new(PyObject **room, Py_ssize_t size, Py_ssize_t count)
 
 /* `items` can be NULL. */
 static inline void
-fj_scratch_free(PyObject **items, PyObject **room)
+fj_scratch_free(PyObject **items, PyObject **stack)
 {
-    if (FJ_UNLIKELY(items != room)) {
+    if (FJ_UNLIKELY(items != stack)) {
         PyMem_Free(items);
     }
 }
 
 /* A stack of temporary arrays, for a recursive walk:
  *
- *     PyObject *room[FJ_SCRATCH_ROOM];
- *     FjScratch scratch = fj_scratch_of(room);
+ *     PyObject *stack[FJ_SCRATCH_INLINE];
+ *     FjScratch scratch = fj_scratch_of(stack);
  *     ...
  *     PyObject **items = fj_scratch_push(&scratch, count);
  *     ...
  *     fj_scratch_pop(&scratch, items);
  *
- * Arrays are popped in reverse order.  One that doesn't fit into `room` is on the heap. */
+ * Arrays are popped in reverse order.  One that doesn't fit into `stack` is on the heap. */
 typedef struct {
-    PyObject **first, **next, **end; /* of `room`; `next` is unused */
+    PyObject **first, **next, **end; /* of `stack`; `next` is unused */
 } FjScratch;
 
-#define FJ_SCRATCH_ROOM 256
+#define FJ_SCRATCH_INLINE 256
 
 static inline FjScratch
-fj_scratch_of(PyObject **room)
+fj_scratch_of(PyObject **stack)
 {
-    return (FjScratch){.first = room, .next = room, .end = room + FJ_SCRATCH_ROOM};
+    return (FjScratch){.first = stack, .next = stack, .end = stack + FJ_SCRATCH_INLINE};
 }
 
 /* NULL with MemoryError. */

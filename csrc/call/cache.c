@@ -69,28 +69,27 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
     FJ_UNLOCK();
 }
 
-/* Returns the least recently used of the kept variants (borrowed) if they are too many, or
- * NULL. */
+/* Returns the least recently used cached variant (borrowed) if there are too many, or NULL. */
 static FjVariant *
 find_evictable(const FjCache *cache)
 {
     FjVariant *oldest = NULL;
-    size_t position = 0, kept = 0;
+    size_t position = 0, cached = 0;
     PyObject *value;
     if (cache->variants.live <= cache->maxsize) {
         return NULL;
     }
     while ((value = fj_table_next(&cache->variants, &position)) != NULL) {
         FjVariant *variant = (FjVariant *)value;
-        if (fj_variant_is_kept(variant)) {
-            kept++;
+        if (fj_variant_is_cached(variant)) {
+            cached++;
             if (oldest == NULL ||
                 FJ_LOAD_COUNT(variant->last_used) < FJ_LOAD_COUNT(oldest->last_used)) {
                 oldest = variant;
             }
         }
     }
-    return kept > cache->maxsize ? oldest : NULL;
+    return cached > cache->maxsize ? oldest : NULL;
 }
 
 static int

@@ -6,11 +6,11 @@
  * - A call that misses compiles a variant and adds it before tracing it, for other threads to
  *   find (fj_cache_add).
  * - A call that fails removes its variant if it was never traced to the end and never ran
- *   without a trace, as under jax.disable_jit (fj_variant_is_kept, fj_cache_remove).  If a
+ *   without a trace, as under jax.disable_jit (fj_variant_is_cached, fj_cache_remove).  If a
  *   different thread's call of the variant succeeds later, that call re-adds it.
  * - A call that traces its variant, or first runs it without a trace, makes sure that the
- *   Cache has it.  While the Cache then keeps more than `maxsize` variants, it evicts the
- *   least recently used kept one (fj_cache_insert_traced).  Other variants aren't counted or
+ *   Cache has it.  While more than `maxsize` variants are then cached, evicts the least
+ *   recently used one (fj_cache_insert_traced).  Other variants aren't counted or
  *   evicted: the calls that compiled them are still running and might fail.
  * - Cache.clear evicts all variants.
  *

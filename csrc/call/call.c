@@ -203,8 +203,8 @@ static FJ_NOINLINE int
 match_others(Call *call, FjVariant *predicted, FjMatchHint *hint, FjMatch *matched)
 {
     int found = match_recent(call, predicted, hint);
-    if (found == 0 && hint->left) {
-        hint->own_only = 0;
+    if (found == 0 && hint->skipped) {
+        hint->same_object_only = 0;
         *matched = match_predicted(call, predicted, hint);
         found = *matched == FJ_MATCH_NO ? match_recent(call, predicted, hint) : 0;
     }
@@ -239,7 +239,8 @@ match_arguments(Call *call)
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
         int found = 0;
-        FjMatchHint hint = {.own_only = !FJ_FREE_THREADED && call->cache->recent[0] != 0};
+        FjMatchHint hint = {.same_object_only =
+                                !FJ_FREE_THREADED && call->cache->recent[0] != 0};
         FjMatch matched = match_predicted(call, predicted, &hint);
         if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
             found = match_others(call, predicted, &hint, &matched);
@@ -285,52 +286,6 @@ match_arguments(Call *call)
 }
 
 /* ---- call ---- */
-
-/* After a successful call: counts a hit, or inserts a variant that was just traced or that
- * first ran without a trace.  0, or -1 with an error, only after an insertion. */
-static int
-after_success(Call *call)
-{
-    FjCache *cache = call->cache;
-    FjVariant *variant = call->variant;
-    if (FJ_UNLIKELY(FJ_LOAD_SIZE(variant->num_traces) != call->traces_before)) {
-        return fj_cache_insert_traced(cache, variant);
-    }
-    if (FJ_UNLIKELY(!fj_variant_is_kept(variant))) {
-        FJ_STORE_INT(variant->ran, 1);
-        if (fj_cache_insert_traced(cache, variant) < 0) {
-            return -1;
-        }
-    }
-    fj_cache_touch(cache, variant);
-    if (FJ_UNLIKELY(call->uncompiled)) {
-        return 0;
-    }
-    (void)fj_count(&cache->hits);
-    (void)fj_count(&variant->hits);
-    if (FJ_UNLIKELY(call->started != 0)) {
-        unsigned long long taken = fj_compat_now() - call->started - call->waited;
-        fj_times_add(&cache->times, taken, call->waited, call->ran);
-        fj_times_add(&variant->times, taken, call->waited, call->ran);
-    }
-    return 0;
-}
-
-/* After a failed call: removes a variant that isn't kept, inserts one that was just traced. */
-static void
-after_failure(Call *call)
-{
-    FjVariant *variant = call->variant;
-    PyObject *exception = fj_compat_get_raised();
-    if (!fj_variant_is_kept(variant)) {
-        fj_cache_remove(call->cache, variant);
-    }
-    else if (FJ_LOAD_SIZE(variant->num_traces) != call->traces_before &&
-             fj_cache_insert_traced(call->cache, variant) < 0) {
-        PyErr_Clear();
-    }
-    fj_compat_set_raised(exception);
-}
 
 /* Returns an Output.  The call owns the variant, which keeps each callable it has had. */
 static inline PyObject *
@@ -378,6 +333,54 @@ build_result(Call *call, PyObject *result)
 done:
     Py_DECREF(result);
     return tree;
+}
+
+/* ---- a whole call ---- */
+
+/* After a successful call: counts a hit, or inserts a variant that was just traced or that
+ * first ran without a trace.  0, or -1 with an error, only after an insertion. */
+static int
+after_success(Call *call)
+{
+    FjCache *cache = call->cache;
+    FjVariant *variant = call->variant;
+    if (FJ_UNLIKELY(FJ_LOAD_SIZE(variant->num_traces) != call->traces_before)) {
+        return fj_cache_insert_traced(cache, variant);
+    }
+    if (FJ_UNLIKELY(!fj_variant_is_cached(variant))) {
+        FJ_STORE_INT(variant->ran, 1);
+        if (fj_cache_insert_traced(cache, variant) < 0) {
+            return -1;
+        }
+    }
+    fj_cache_touch(cache, variant);
+    if (FJ_UNLIKELY(call->uncompiled)) {
+        return 0;
+    }
+    (void)fj_count(&cache->hits);
+    (void)fj_count(&variant->hits);
+    if (FJ_UNLIKELY(call->started != 0)) {
+        unsigned long long taken = fj_compat_now() - call->started - call->waited;
+        fj_times_add(&cache->times, taken, call->waited, call->ran);
+        fj_times_add(&variant->times, taken, call->waited, call->ran);
+    }
+    return 0;
+}
+
+/* After a failed call: removes an uncached variant, inserts one that was just traced. */
+static void
+after_failure(Call *call)
+{
+    FjVariant *variant = call->variant;
+    PyObject *exception = fj_compat_get_raised();
+    if (!fj_variant_is_cached(variant)) {
+        fj_cache_remove(call->cache, variant);
+    }
+    else if (FJ_LOAD_SIZE(variant->num_traces) != call->traces_before &&
+             fj_cache_insert_traced(call->cache, variant) < 0) {
+        PyErr_Clear();
+    }
+    fj_compat_set_raised(exception);
 }
 
 /* The last two steps: calls the variant and builds the result. */
@@ -444,7 +447,7 @@ remember(Call *call, int failed)
         return;
     }
     if (variant == NULL || FJ_LOAD_INT(variant->evicted) ||
-        (failed && !fj_variant_is_kept(variant))) {
+        (failed && !fj_variant_is_cached(variant))) {
         return;
     }
     *next = NULL;

@@ -65,15 +65,15 @@ proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
         return result;
     }
     Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
-    PyObject *room[ARGS_INLINE];
-    PyObject **all = fj_scratch_new(room, ARGS_INLINE, 1 + total);
+    PyObject *stack[ARGS_INLINE];
+    PyObject **all = fj_scratch_new(stack, ARGS_INLINE, 1 + total);
     if (all == NULL) {
         return NULL;
     }
     all[0] = self->self;
     memcpy(all + 1, args, (size_t)total * sizeof(PyObject *));
     result = PyObject_Vectorcall(self->function, all, (size_t)nargs + 1, kwnames);
-    fj_scratch_free(all, room);
+    fj_scratch_free(all, stack);
     return result;
 }
 

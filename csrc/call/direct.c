@@ -168,7 +168,7 @@ new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *so
         self->context = (FjDirectContext *)Py_NewRef(context);
         self->jitted = Py_NewRef(jitted);
         self->source = Py_NewRef(source);
-        fj_direct_entries_init(&self->entries, self->context, source == Py_None);
+        fj_direct_entries_init(&self->entries, self->context, source != Py_None);
         self->lane = fj_lane();
     }
     return (PyObject *)self;
@@ -289,7 +289,7 @@ direct_add(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     if (self == NULL) {
         return NULL;
     }
-    if (nargs != 2 || !self->entries.is_fixed || !PyTuple_CheckExact(args[1])) {
+    if (nargs != 2 || self->entries.learns || !PyTuple_CheckExact(args[1])) {
         PyErr_SetString(PyExc_TypeError,
                         "add takes a plan and a tuple of arrays, and no source");
         return NULL;

@@ -29,18 +29,18 @@ typedef struct {
     PyObject *impl; /* of the keys; NULL for an array */
     PyObject *aval;
     PyObject *sharding;
-    PyObject *equal;     /* the last other sharding that was equal, or NULL */
-    PyObject *committed; /* True or False */
-    PyObject *layout;    /* NULL if arrays of this aval have only one */
-    PyObject *host;      /* the type of a value in host memory, or NULL */
-    PyObject *dtype;     /* of a host value; NULL, like `shape`, for a Python number */
-    PyObject *shape;     /* tuple */
-    PyObject *devices;   /* the plan: a list with the target device */
-    PyObject *known;     /* weak reference to an array that needs no check, or NULL */
-    const void *last;    /* address of the last checked array */
-    Py_ssize_t result;   /* index in the last call's results, or -1 */
-    int is_proven;       /* that result has passed the check, and always will */
-    int is_read;         /* the program reads it */
+    PyObject *equal;       /* the last other sharding that was equal, or NULL */
+    PyObject *committed;   /* True or False */
+    PyObject *layout;      /* NULL if arrays of this aval have only one */
+    PyObject *host;        /* the type of a value in host memory, or NULL */
+    PyObject *dtype;       /* of a host value; NULL, like `shape`, for a Python number */
+    PyObject *shape;       /* tuple */
+    PyObject *devices;     /* the plan: a list with the target device */
+    PyObject *known;       /* weak reference to an array that needs no check, or NULL */
+    const void *last;      /* address of the last checked array */
+    Py_ssize_t result;     /* index in the last call's results, or -1 */
+    int result_is_checked; /* that result has passed the check, and always will */
+    int is_read;           /* the program reads it */
 } FjDirectArgument;
 
 /* True for an array that is neither random keys nor in host memory. */

@@ -6,9 +6,9 @@
  * asks Python for a plan, and runs it.  After 16 calls in vain, calls rest, longer and
  * longer: they are passed on without comparing them.  Four direct calls make up for one.
  *
- * If a Direct has no source to ask, for example because its programs were loaded, its
- * entries are fixed: Python adds them, and calls don't rest.  There can be many.  One
- * argument tells most of them apart, and is compared first.
+ * If a Direct has no source to ask, for example because its programs were loaded, Python adds
+ * its entries, and calls don't rest.  There can be many.  One argument tells most of them
+ * apart, and is compared first.
  *
  * Python code can run in making a plan, in direct_entry.c, when JAX returns its configuration,
  * and when references are dropped.  The caller holds the arguments. */
@@ -18,12 +18,12 @@
 #define SOME 4 /* checking this many arrays takes as long as checking the configuration */
 
 void
-fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context, int is_fixed)
+fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context, int learns)
 {
     *self = (FjDirectEntries){.epoch = FJ_LOAD_COUNT(context->epoch),
                               .rest = -1,
                               .route = FJ_ROUTE_waiting,
-                              .is_fixed = is_fixed};
+                              .learns = learns};
 }
 
 void
@@ -83,7 +83,7 @@ insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
     }
     self->items = items;
     FjDirectEntry *oldest = NULL;
-    if (!self->is_fixed && self->count == FJ_DIRECT_ENTRIES) {
+    if (self->learns && self->count == FJ_DIRECT_ENTRIES) {
         oldest = self->items[self->count - 1];
         oldest->references++;
         remove_entry(self, oldest); /* runs no code: we hold a second reference */
@@ -188,12 +188,12 @@ takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t narg
 }
 
 /* (P) Returns the aval of the telling argument, or the shape of a NumPy array (new reference);
- * NULL if no fixed entry can be ruled out by it, or with an error. */
+ * NULL if no added entry can be ruled out by it, or with an error. */
 static PyObject *
 hint_of(const FjDirectEntries *self, const FjDirectContext *context, PyObject *const *args,
         Py_ssize_t nargs)
 {
-    if (!self->is_fixed || self->count < 2 || self->telling >= nargs) {
+    if (self->learns || self->count < 2 || self->telling >= nargs) {
         return NULL;
     }
     PyObject *value = args[self->telling], *type = (PyObject *)Py_TYPE(value);
@@ -238,7 +238,7 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
         entry->references++;
         route = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
         if (route == FJ_ROUTE_direct) {
-            if (effort.compared > SOME && effort.compared > nargs / SOME && !self->is_fixed) {
+            if (effort.compared > SOME && effort.compared > nargs / SOME && self->learns) {
                 rest_after(self, FJ_ROUTE_sharding); /* jax.jit is as fast */
             }
             else if (entry->execute != NULL && self->in_vain > 0) {
@@ -260,7 +260,7 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
     if (route < 0 || *found != NULL) {
         return route;
     }
-    if (self->is_fixed) {
+    if (!self->learns) {
         return route;
     }
     route = takes_all(context, args, nargs) ? route : FJ_ROUTE_type;
@@ -296,7 +296,7 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
     if (self->rest < 0) {
         self->rest = context->after;
     }
-    if (self->is_fixed ? self->count == 0 : self->rest > 0) {
+    if (self->learns ? self->rest > 0 : self->count == 0) {
         self->rest--;
         return self->route;
     }

@@ -13,8 +13,8 @@ typedef struct {
     PyObject *refusal;     /* a str, why there was no plan the last time; or NULL */
     FjDirectEntry **items; /* most recently used first */
     int count;
-    int is_fixed;       /* entries are only added (fj_direct_entries_add) */
-    Py_ssize_t telling; /* the argument that tells fixed entries apart best */
+    int learns;         /* else entries are only added (fj_direct_entries_add) */
+    Py_ssize_t telling; /* the argument that tells added entries apart best */
     Py_ssize_t rest;    /* calls to pass on without comparing them; -1 for `context->after` */
     int route;          /* ... and their route: why the last comparison was in vain */
     int in_vain; /* calls that were compared in vain, times FJ_PAID, less direct calls */
@@ -22,7 +22,7 @@ typedef struct {
 } FjDirectEntries;
 
 void fj_direct_entries_init(FjDirectEntries *entries, const FjDirectContext *context,
-                            int is_fixed);
+                            int learns);
 
 /* (P) */
 void fj_direct_entries_drop(FjDirectEntries *entries);

@@ -197,9 +197,10 @@ make_known(FjDirectArgument *argument, PyObject *array)
 static void
 forget_result(FjDirectEntry *entry, FjDirectArgument *argument)
 {
-    FJ_STORE_SIZE(entry->num_fed, entry->num_fed - (argument->result >= 0));
+    FJ_STORE_SIZE(entry->num_results_passed,
+                  entry->num_results_passed - (argument->result >= 0));
     argument->result = -1;
-    argument->is_proven = 0;
+    argument->result_is_checked = 0;
 }
 
 /* After checking an array: makes it known if it was also the last one checked.  Otherwise, if
@@ -217,7 +218,7 @@ learn(FjDirectEntry *entry, FjDirectArgument *argument, PyObject *array, Py_ssiz
         Py_ssize_t j = (*cursor + i) % entry->num_results;
         if (entry->results[j] == array) {
             argument->result = j;
-            FJ_STORE_SIZE(entry->num_fed, entry->num_fed + 1);
+            FJ_STORE_SIZE(entry->num_results_passed, entry->num_results_passed + 1);
             *cursor = j + 1;
             return;
         }
@@ -313,14 +314,14 @@ fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
     for (Py_ssize_t j = 0; j < count && j < entry->num_results; j++) {
         entry->results[j] = PyTuple_GET_ITEM(results, j);
     }
-    for (Py_ssize_t i = 0; entry->num_fed > 0 && i < entry->num_arguments; i++) {
+    for (Py_ssize_t i = 0; entry->num_results_passed > 0 && i < entry->num_arguments; i++) {
         FjDirectArgument *argument = &entry->arguments[i];
         Py_ssize_t j = argument->result;
         if (j < 0 || j >= count) {
             continue;
         }
         PyObject *result = PyTuple_GET_ITEM(results, j);
-        if (!argument->is_proven) { /* a different array could have had its address */
+        if (!argument->result_is_checked) { /* a different array could have had its address */
             int route = fj_direct_argument_check(argument, context, result, &compared);
             if (route < 0) {
                 return -1;
@@ -329,7 +330,7 @@ fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
                 forget_result(entry, argument);
                 continue;
             }
-            argument->is_proven = 1;
+            argument->result_is_checked = 1;
         }
         make_known(argument, result);
     }

@@ -23,8 +23,8 @@ typedef struct {
     int checks_deleted;   /* other processes run it too: check for deleted arrays */
     /* The first calls show which arguments are results of the previous call. */
     int learning_calls;
-    Py_ssize_t num_fed;   /* number of arguments with a `result` */
-    const void **results; /* addresses of the last results */
+    Py_ssize_t num_results_passed; /* number of arguments with a `result` */
+    const void **results;          /* addresses of the last results */
     Py_ssize_t num_results;
 } FjDirectEntry;
 
@@ -64,7 +64,8 @@ PyObject *fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext 
 static inline int
 fj_direct_entry_learns(const FjDirectEntry *entry)
 {
-    return FJ_LOAD_INT(entry->learning_calls) != 0 || FJ_LOAD_SIZE(entry->num_fed) != 0;
+    return FJ_LOAD_INT(entry->learning_calls) != 0 ||
+           FJ_LOAD_SIZE(entry->num_results_passed) != 0;
 }
 
 /* (P) Remembers results, arguments of the next call.  -1: an error that isn't an Exception. */

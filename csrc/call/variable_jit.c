@@ -36,7 +36,7 @@ typedef struct {
     PyObject *escape; /* an exception class */
     PyObject *reason; /* why every call is handed over, or NULL */
     FjLeafBuf states; /* TraceStates: see fj_variables_check_states */
-    PyObject *states_room[2];
+    PyObject *states_inline[2];
     PyObject *weakrefs;
 } FjVariableJit;
 
@@ -82,7 +82,7 @@ typedef struct {
     Py_ssize_t num_variables; /* in the arguments: the first of the hook's objects */
     int unsettled;            /* a Variable's value must become a JAX array */
     PyObject *reason;         /* owned: why the call is handed over, or NULL */
-    PyObject *room[OBJECTS_INLINE];
+    PyObject *stack[OBJECTS_INLINE];
 } VariableCall;
 
 /* Turns the current exception into a reason to hand the call over: upstream raises its own.
@@ -240,7 +240,7 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
         FJ_UNLOCK();
     }
     if (FJ_LIKELY(call.reason == NULL && pass_guards(call.self, &call.reason) > 0)) {
-        fj_leafbuf_init(&call.hook.objects, call.room, OBJECTS_INLINE);
+        fj_leafbuf_init(&call.hook.objects, call.stack, OBJECTS_INLINE);
         result = make_call(&call, args, nargs, kwnames);
         fj_leafbuf_clear(&call.hook.objects);
     }
@@ -308,7 +308,7 @@ jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
             .raw_value = offset,
             .graph = graph,
         };
-        fj_leafbuf_init(&self->states, self->states_room, 2);
+        fj_leafbuf_init(&self->states, self->states_inline, 2);
         self->inner = (FjFilterJit *)Py_NewRef(inner);
         self->guards = Py_NewRef(guards);
         self->escape = Py_NewRef(escape);

@@ -81,9 +81,9 @@ typedef struct {
     FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* per lane */
 } FjVariant;
 
-/* True if the Cache keeps and counts it: it was fully traced, or ran without a trace. */
+/* True if the Cache counts it (cached): it was fully traced, or ran without a trace. */
 static inline int
-fj_variant_is_kept(const FjVariant *variant)
+fj_variant_is_cached(const FjVariant *variant)
 {
     return FJ_LOAD_SIZE(variant->num_traces) > 0 || FJ_LOAD_INT(variant->ran);
 }

@@ -325,7 +325,7 @@ fj_fields_are_as_classified(FjNodeKind *kind)
 }
 
 PyObject *const *
-fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
+fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **stack)
 {
     FjFieldView view;
     Py_ssize_t count = fj_node_kind_fields(kind);
@@ -334,10 +334,10 @@ fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
         return NULL;
     }
     int as_stored = view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count;
-    PyObject **fields = as_stored ? view.values : room;
+    PyObject **fields = as_stored ? view.values : stack;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (!as_stored) {
-            room[i] = fj_fields_peek_object(object, &view, kind, i);
+            stack[i] = fj_fields_peek_object(object, &view, kind, i);
         }
         if (fields[i] == NULL) {
             return NULL;

@@ -1,8 +1,8 @@
 /* Reads and sets the fields of a Module or an object directly in their storage.
  *
- * An instance keeps its attributes in an array of values, ordered by the keys that all
+ * An instance stores its attributes in an array of values, ordered by the keys that all
  * instances of its type share, or in a dict.  The *place* of a field is its index in that
- * array.  An object can also keep attributes in slots.  The *offset* of a field is the
+ * array.  An object can also store attributes in slots.  The *offset* of a field is the
  * position of its slot in the instance. */
 #pragma once
 
@@ -102,7 +102,7 @@ fj_fields_are_plain(FjNodeKind *kind)
            fj_fields_look_at_class(kind);
 }
 
-/* True if an object with plain fields keeps no attribute in a slot. */
+/* True if an object with plain fields stores no attribute in a slot. */
 static inline int
 fj_fields_are_in_dict(const FjNodeKind *kind)
 {
@@ -140,10 +140,10 @@ fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
     return fj_fields_are_python_free(view);
 }
 
-/* Returns the fields of an object, from their storage or copied to `room`, an array of
+/* Returns the fields of an object, from their storage or copied to `stack`, an array of
  * FJ_FIELDS_INLINE items.  NULL if there are more, if the object's class has changed, or if
  * reading a field needs Python code or must look beyond the instance. */
-PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room);
+PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **stack);
 
 /* (P) getattr of field `i` of an FJ_OBJECT. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);

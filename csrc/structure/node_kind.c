@@ -11,7 +11,7 @@ kind_clear(PyObject *op)
     FjNodeKind *self = (FjNodeKind *)op;
     Py_CLEAR(self->weak);
     Py_CLEAR(self->key);
-    Py_CLEAR(self->immutable);
+    Py_CLEAR(self->fixed);
     Py_CLEAR(self->contents);
     Py_CLEAR(self->flatten);
     Py_CLEAR(self->describe);
@@ -31,7 +31,7 @@ free_arrays(FjNodeKind *self)
 #define KIND_REFERENCES(WHAT)                                                                 \
     WHAT(self->weak);                                                                         \
     WHAT(self->key);                                                                          \
-    WHAT(self->immutable);                                                                    \
+    WHAT(self->fixed);                                                                        \
     WHAT(self->contents);                                                                     \
     WHAT(self->names);                                                                        \
     WHAT(self->keys);                                                                         \
@@ -147,10 +147,10 @@ set_keys(FjNodeKind *kind, PyObject *keys)
  * (FjNodeKind in node_kind.h).  All borrowed. */
 typedef struct {
     const char *kind, *build;
-    PyObject *key, *immutable, *contents;
+    PyObject *key, *fixed, *contents;
     PyObject *dynamic, *statics, *extra; /* tuples of names; `dynamic` can be NULL */
     PyObject *keys, *dict_fields, *factories, *flatten, *describe;
-    int fill_directly, is_itself;
+    int fill_directly, is_own_aux;
 } Answer;
 
 static int
@@ -234,7 +234,7 @@ static int
 read_comparison(FjNodeKind *kind, const Answer *a, PyObject *empty)
 {
     kind->key = a->key == Py_None ? NULL : Py_NewRef(a->key);
-    kind->immutable = a->immutable == Py_None ? NULL : Py_NewRef(a->immutable);
+    kind->fixed = a->fixed == Py_None ? NULL : Py_NewRef(a->fixed);
     kind->key_is_contents = a->contents == Py_True && kind->key != NULL;
     if (a->contents == Py_None || a->contents == Py_True) {
         return 0;
@@ -253,7 +253,7 @@ read_contents(FjNodeKind *kind, const Answer *a)
 {
     int has_names = a->dynamic != NULL;
     kind->fill_directly = a->fill_directly;
-    kind->is_itself = a->is_itself;
+    kind->is_own_aux = a->is_own_aux;
     kind->flatten = a->flatten == Py_None ? NULL : Py_NewRef(a->flatten);
     if (kind->code == FJ_NAMEDTUPLE) {
         kind->names = has_names ? join_names(&a->dynamic, 1) : NULL;
@@ -278,13 +278,13 @@ read_contents(FjNodeKind *kind, const Answer *a)
 int
 fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
 {
-    static char *members[] = {"kind",     "key",           "immutable", "contents",
-                              "dynamic",  "static",        "extra",     "keys",
-                              "build",    "dict_fields",   "factories", "flatten",
-                              "describe", "fill_directly", "is_itself", NULL};
+    static char *members[] = {"kind",     "key",           "fixed",      "contents",
+                              "dynamic",  "static",        "extra",      "keys",
+                              "build",    "dict_fields",   "factories",  "flatten",
+                              "describe", "fill_directly", "is_own_aux", NULL};
     PyObject *empty = PyTuple_New(0);
     Answer a = {.key = Py_None,
-                .immutable = Py_None,
+                .fixed = Py_None,
                 .contents = Py_None,
                 .statics = empty,
                 .extra = empty,
@@ -299,10 +299,10 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
     else if (empty != NULL &&
              PyArg_ParseTupleAndKeywords(
                  empty, answer, "s|OOOO!O!O!OsO!O!OOpp:classify", members, &a.kind, &a.key,
-                 &a.immutable, &a.contents, &PyTuple_Type, &a.dynamic, &PyTuple_Type,
-                 &a.statics, &PyTuple_Type, &a.extra, &a.keys, &a.build, &PyTuple_Type,
-                 &a.dict_fields, &PyDict_Type, &a.factories, &a.flatten, &a.describe,
-                 &a.fill_directly, &a.is_itself)) {
+                 &a.fixed, &a.contents, &PyTuple_Type, &a.dynamic, &PyTuple_Type, &a.statics,
+                 &PyTuple_Type, &a.extra, &a.keys, &a.build, &PyTuple_Type, &a.dict_fields,
+                 &PyDict_Type, &a.factories, &a.flatten, &a.describe, &a.fill_directly,
+                 &a.is_own_aux)) {
         while (code < FJ_KIND_COUNT && strcmp(a.kind, fj_code_info[code].name) != 0) {
             code++;
         }

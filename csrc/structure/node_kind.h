@@ -82,12 +82,11 @@ struct FjNodeKind {
 
     /* A callable, or NULL: static values of the type are compared by its result. */
     PyObject *key;
-    /* Values that never change what they equal: NULL (none), True (all), or (value) -> bool.
-     */
-    PyObject *immutable;
+    /* The fixed values (statics.h): NULL (none), True (all), or (value) -> bool. */
+    PyObject *fixed;
     /* An FJ_OBJECT kind, or NULL: values are equal if these fields are (snapshot.h). */
     FjNodeKind *contents;
-    /* The value itself is immutable: its contents are what `key` returns. */
+    /* Values equal themselves while the contents of what `key` returns do. */
     int key_is_contents;
 
     /* FJ_NAMEDTUPLE: build instances by filling a tuple, without calling the class. */
@@ -117,7 +116,7 @@ struct FjNodeKind {
     FjBuildMode build;
     PyObject *factories;  /* a tuple of callables without arguments, one for each of the
                            * `extra_names`; a tree shares their results */
-    uint8_t *dict_fields; /* true for a *held* field, a dict with its own DICT node; or NULL */
+    uint8_t *dict_fields; /* true for a dict field, which has its own DICT node; or NULL */
     Py_ssize_t *offsets;  /* slot of each name in the instance; 0 if it is in the __dict__ */
     Py_ssize_t in_dict;   /* number of names in the __dict__ */
     unsigned int plain_version; /* the class version for which `offsets` hold and getattr reads
@@ -125,8 +124,8 @@ struct FjNodeKind {
     unsigned int init_version;  /* the version of the class when it was classified, or 0 */
 
     PyObject
-        *flatten;  /* FJ_CUSTOM: (object) -> (children, aux data), as registered, or NULL */
-    int is_itself; /* FJ_CUSTOM: `flatten` returns no children and the object itself */
+        *flatten;   /* FJ_CUSTOM, or NULL: (object) -> (children, aux data), as registered */
+    int is_own_aux; /* FJ_CUSTOM: `flatten` returns no children, and the object as aux data */
     PyObject *describe;  /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *described; /* FJ_DESCRIBED: a dict from results of `describe` to NodeKinds */
 };

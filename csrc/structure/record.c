@@ -53,7 +53,7 @@ fj_record_clear(FjRecord *record)
     record->failed = 0;
 }
 
-/* Returns the block of a container and its size.  NULL without a block: an instance can keep
+/* Returns the block of a container and its size.  NULL without a block: an instance can store
  * its attributes in a dict, and a dict can share its keys. */
 static inline PyObject *const *
 block_of(PyObject *object, FjPlace place, Py_ssize_t *size)
@@ -237,7 +237,7 @@ is_same(const FjRecorded *container, PyObject *const *expected, PyObject **array
 
 /* True if getattr reads the object's attributes only from where they were recorded. */
 static inline int
-is_kept_there(FjNodeKind *kind, FjPlace place)
+is_stored_there(FjNodeKind *kind, FjPlace place)
 {
     return fj_fields_are_plain(kind) && (place == FJ_IN_FIELDS  ? 1
                                          : place == FJ_IN_SLOTS ? kind->in_dict == 0
@@ -253,7 +253,7 @@ fj_record_is_same(const FjRecord *record, PyObject **arrays)
     for (const FjRecorded *container = containers; container < end; container++) {
         FJ_PREFETCH(container + AHEAD < end ? container[AHEAD].object : NULL);
         if (Py_TYPE(container->object) != container->type ||
-            (container->kind != NULL && !is_kept_there(container->kind, container->place)) ||
+            (container->kind != NULL && !is_stored_there(container->kind, container->place)) ||
             !is_same(container, expected, arrays)) {
             return 0;
         }

@@ -205,16 +205,16 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {
         "array_type",        "classify", "is_array", "flatten_one_level",
-        "flatten_with_keys", "missing",  "words",    NULL};
+        "flatten_with_keys", "missing",  "messages", NULL};
     PyObject *array_type, *classify, *is_array, *flatten_one_level, *flatten_with_keys,
-        *missing, *words;
+        *missing, *messages;
     if (PyTuple_GET_SIZE(args) > 0) {
         PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
         return NULL;
     }
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOOO:Registry", keywords, &PyType_Type,
                                      &array_type, &classify, &is_array, &flatten_one_level,
-                                     &flatten_with_keys, &missing, &words)) {
+                                     &flatten_with_keys, &missing, &messages)) {
         return NULL;
     }
     FjRegistry *self = (FjRegistry *)type->tp_alloc(type, 0);
@@ -229,7 +229,7 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->flatten_one_level = Py_NewRef(flatten_one_level);
     self->flatten_with_keys = Py_NewRef(flatten_with_keys);
     self->missing = Py_NewRef(missing);
-    self->words = Py_NewRef(words);
+    self->messages = Py_NewRef(messages);
     return (PyObject *)self;
 }
 
@@ -284,7 +284,7 @@ registry_clear(PyObject *op)
     WHAT(self->flatten_one_level);                                                            \
     WHAT(self->flatten_with_keys);                                                            \
     WHAT(self->missing);                                                                      \
-    WHAT(self->words);
+    WHAT(self->messages);
 
 FJ_GC_TYPE(registry, FjRegistry, REGISTRY_REFERENCES,
            fj_table_traverse(&self->kinds, visit, arg), (void)registry_clear(op), (void)0)
@@ -344,7 +344,7 @@ static PyMemberDef registry_members[] = {
 };
 
 PyDoc_STRVAR(registry_doc, "Registry(*, array_type, classify, is_array, flatten_one_level, "
-                           "flatten_with_keys, missing, words)\n--\n\n"
+                           "flatten_with_keys, missing, messages)\n--\n\n"
                            "The kind of each type. Calls `classify(type, instance)` once per "
                            "type; node_kind.c reads\n"
                            "the result.");

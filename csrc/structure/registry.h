@@ -29,12 +29,12 @@ struct FjRegistry {
     /* Set in `types` only. */
     FjTable kinds;               /* type -> NodeKind */
     FjNodeKind *recent;          /* the kind found last, borrowed from `kinds`, or NULL */
-    PyObject *classify;          /* (type, instance) -> (name of the kind, details...) */
+    PyObject *classify;          /* (type, instance) -> dict: fj_node_kind_read */
     PyObject *is_array;          /* (instance of an FJ_MAYBE_ARRAY type) -> bool */
     PyObject *flatten_one_level; /* (FJ_CUSTOM instance) -> (children, aux data) */
     PyObject *flatten_with_keys; /* the same -> (children, aux data, unflatten, keys) */
     PyObject *missing;           /* a field with this value counts as absent */
-    PyObject *words;             /* words.h */
+    PyObject *messages;          /* messages.h */
 
     PyObject *weakrefs;
 };

@@ -1,6 +1,6 @@
 /* Takes snapshots of static values and hashes them (snapshot.h).
  *
- * Python code can run in the __hash__ of values, in keys, in the `immutable` of a kind, in
+ * Python code can run in the __hash__ of values, in keys, in the `fixed` of a kind, in
  * classify() and in finalizers.  Before that, mutable contents are copied to a tuple. */
 #include "structure/snapshot.h"
 
@@ -23,7 +23,7 @@ static int
 grow(FjSnapshot *self)
 {
     uint32_t capacity = self->capacity * 4;
-    FjSnapshotPart *before = self->parts == self->room ? NULL : self->parts;
+    FjSnapshotPart *before = self->parts == self->few ? NULL : self->parts;
     FjSnapshotPart *parts = capacity < self->capacity
                                 ? NULL
                                 : PyMem_Realloc(before, capacity * sizeof(FjSnapshotPart));
@@ -32,7 +32,7 @@ grow(FjSnapshot *self)
         return -1;
     }
     if (before == NULL) {
-        memcpy(parts, self->room, sizeof(self->room));
+        memcpy(parts, self->few, sizeof(self->few));
     }
     self->parts = parts;
     self->capacity = capacity;
@@ -141,9 +141,9 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
 }
 
 static int
-keep_referent(PyObject *referent, void *kept)
+get_referent(PyObject *referent, void *found)
 {
-    *(PyObject **)kept = referent;
+    *(PyObject **)found = referent;
     return 1;
 }
 
@@ -152,7 +152,7 @@ fj_snapshot_dict(PyObject *value)
 {
     if (Py_TYPE(value) == &PyDictProxy_Type) {
         PyObject *mapping = NULL; /* it has no other function in the C API */
-        (void)Py_TYPE(value)->tp_traverse(value, keep_referent, &mapping);
+        (void)Py_TYPE(value)->tp_traverse(value, get_referent, &mapping);
         value = mapping;
     }
     return value != NULL && PyDict_CheckExact(value) ? value : NULL;
@@ -192,11 +192,11 @@ set_items(PyObject *set)
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
-    PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW];
-    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, room);
+    PyObject *stack[FJ_FIELDS_INLINE], *owned[FJ_LEAFBUF_FEW];
+    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, stack);
     PyObject *fields = NULL;
     FjLeafBuf buf; /* holds the fields until the tuple does */
-    fj_leafbuf_init(&buf, held, FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&buf, owned, FJ_LEAFBUF_FEW);
     if (stored != NULL && fj_leafbuf_extend(&buf, stored, fj_node_kind_fields(kind)) == 0) {
         fields = fj_leafbuf_as_tuple(&buf);
     }
@@ -221,7 +221,7 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
         return -1;
     }
     Py_hash_t hash = has_no_hash(value) && field ? -1 : PyObject_Hash(value);
-    FjSnapshotCode code = FJ_PART_OWN;
+    FjSnapshotCode code = FJ_PART_OWN_EQ;
     if (hash == -1) {
         if (PyErr_Occurred()) {
             if (!field || !PyErr_ExceptionMatches(PyExc_Exception) ||
@@ -248,18 +248,18 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     return index;
 }
 
-/* Takes a value by its key.  Steals `key` (NULL: an earlier error).  `stays`: FJ_PART_STAYS or
- * 0. */
+/* Takes a value by its key.  Steals `key` (NULL: an earlier error).  `flags`: with
+ * FJ_PART_ITSELF or 0. */
 static Py_ssize_t
-take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
+take_key(FjSnapshot *self, PyObject *value, PyObject *key, int flags,
          const Ancestors *ancestors)
 {
     PyObject *items = key == NULL ? NULL : PyTuple_Pack(1, key);
     Py_XDECREF(key);
     Py_ssize_t index = take_items(self, FJ_PART_KEY, value, items, 1, ancestors);
     if (index >= 0) {
-        self->parts[index].flags |= (uint8_t)stays;
-        self->python_free &= stays != 0;
+        self->parts[index].flags |= (uint8_t)flags;
+        self->python_free &= flags != 0;
     }
     return index;
 }
@@ -270,14 +270,14 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
              const Ancestors *ancestors)
 {
     if (kind->key == NULL) {
-        return take_unknown(self, value, kind->immutable == NULL ? kind->contents : NULL,
-                            field, ancestors);
+        return take_unknown(self, value, kind->fixed == NULL ? kind->contents : NULL, field,
+                            ancestors);
     }
     if (!field && PyObject_Hash(value) == -1) {
         return -1;
     }
-    /* With an `immutable`, use the key: equal fields would be a stricter condition. */
-    PyObject *fields = kind->contents == NULL || kind->immutable != NULL
+    /* With `fixed`, use the key: equal fields would be a stricter condition. */
+    PyObject *fields = kind->contents == NULL || kind->fixed != NULL
                            ? NULL
                            : fields_of(value, kind->contents);
     if (fields != NULL) {
@@ -291,12 +291,12 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
         return -1;
     }
     /* Checked before and after making the key, which can let another thread run. */
-    int stays = kind->key_is_contents && fj_static_has_no_attributes(value);
+    int is_itself = kind->key_is_contents && fj_static_has_no_attributes(value);
     PyObject *key = fj_static_key(kind->key, value);
-    stays = stays && fj_static_has_no_attributes(value);
-    int flags = !stays                               ? 0
-                : Py_TYPE(value)->tp_dictoffset != 0 ? FJ_PART_STAYS | FJ_PART_EMPTY_DICT
-                                                     : FJ_PART_STAYS;
+    is_itself = is_itself && fj_static_has_no_attributes(value);
+    int flags = !is_itself                           ? 0
+                : Py_TYPE(value)->tp_dictoffset != 0 ? FJ_PART_ITSELF | FJ_PART_EMPTY_DICT
+                                                     : FJ_PART_ITSELF;
     return take_key(self, value, key, flags, ancestors);
 }
 
@@ -329,11 +329,11 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
     }
     int python_free = self->python_free;
     FjNodeKind *kind = fj_registry_kind(self->registry, value);
-    int immutable = kind == NULL ? -1 : fj_static_kind_is_immutable(kind, value);
-    Py_ssize_t index = immutable < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
-    if (index >= 0 && immutable) {
+    int is_fixed = kind == NULL ? -1 : fj_static_kind_is_fixed(kind, value);
+    Py_ssize_t index = is_fixed < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
+    if (index >= 0 && is_fixed) {
         self->parts[index].flags |= FJ_PART_FIXED;
-        self->parts[index].flags &= (uint8_t)~FJ_PART_STAYS; /* nothing looks inside */
+        self->parts[index].flags &= (uint8_t)~FJ_PART_ITSELF; /* nothing looks inside */
         self->parts[index].kind = (FjNodeKind *)Py_XNewRef((PyObject *)kind->contents);
         self->python_free = python_free;
         forget_inside(self, index);
@@ -358,7 +358,7 @@ take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
     case FJ_SET_ITEMS:
         index = take_items(self, FJ_PART_SET, value, set_items(value), field, ancestors);
         if (index >= 0 && PyFrozenSet_CheckExact(value)) {
-            self->parts[index].flags |= FJ_PART_STAYS;
+            self->parts[index].flags |= FJ_PART_ITSELF;
         }
         self->python_free &= PyFrozenSet_CheckExact(value);
         return index;
@@ -400,9 +400,9 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
         return NULL;
     }
     self->registry = (FjRegistry *)Py_NewRef((PyObject *)registry);
-    self->parts = self->room;
+    self->parts = self->few;
     self->count = 0;
-    self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->room);
+    self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->few);
     self->record = (FjRecord){.failed = 0};
     self->recorded = 0;
     self->python_free = 1;
@@ -425,7 +425,7 @@ fj_snapshot_free(FjSnapshot *self)
             Py_XDECREF(self->parts[i].kind);
             fj_snapshot_free(self->parts[i].equal);
         }
-        if (self->parts != self->room) {
+        if (self->parts != self->few) {
             PyMem_Free(self->parts);
         }
         fj_record_clear(&self->record);

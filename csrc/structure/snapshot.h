@@ -26,8 +26,8 @@
 
 typedef enum {
     FJ_PART_INERT,
-    FJ_PART_OWN, /* a value with its own __eq__.  Its fields follow, if known, to compare the
-                  * object with itself */
+    FJ_PART_OWN_EQ,   /* a value with its own __eq__.  Its fields follow, if known, to compare
+                       * the object with itself */
     FJ_PART_IDENTITY, /* a value that compares by its address */
     FJ_PART_ANCESTOR, /* the value of a part some levels up */
     /* With children: */
@@ -39,16 +39,16 @@ typedef enum {
 } FjSnapshotCode;
 
 enum {
-    FJ_PART_FIXED = 1, /* nothing changes what the value equals */
-    FJ_PART_STAYS = 2, /* KEY, SET: the value itself is fixed, its contents might not be */
-    FJ_PART_EMPTY_DICT = 4, /* KEY: STAYS only while the value's __dict__ is empty */
+    FJ_PART_FIXED = 1,      /* nothing changes what the value equals (statics.h) */
+    FJ_PART_ITSELF = 2,     /* KEY, SET: equals itself while its contents do (statics.h) */
+    FJ_PART_EMPTY_DICT = 4, /* KEY: ITSELF only while the value's __dict__ is empty */
     FJ_PART_DEEP = 8        /* the depth is a multiple of FJ_SNAPSHOT_DEEP */
 };
 
 typedef struct {
-    PyObject *object;         /* the value, owned; NULL inside a fixed value */
-    PyTypeObject *type;       /* of the value, owned; NULL for INERT and ANCESTOR */
-    FjNodeKind *kind;         /* FIELDS, OWN, fixed KEY: FjNodeKind.contents, owned; or NULL */
+    PyObject *object;   /* the value, owned; NULL inside a fixed value */
+    PyTypeObject *type; /* of the value, owned; NULL for INERT and ANCESTOR */
+    FjNodeKind *kind;   /* FIELDS, OWN_EQ, fixed KEY: its kind's contents, owned; or NULL */
     struct FjSnapshot *equal; /* of a value last found equal by Python code; or NULL */
     Py_hash_t hash;           /* of an ANCESTOR: how many levels up it is */
     uint32_t children;        /* their number */
@@ -69,7 +69,7 @@ typedef struct FjSnapshot {
     int recorded;    /* `record` is complete, or can't be made (`failed`) */
     int python_free; /* a match of the unchanged value runs no Python code */
     int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
-    FjSnapshotPart room[2]; /* for a few parts */
+    FjSnapshotPart few[2]; /* for a few parts */
 } FjSnapshot;
 
 /* Returns the dict of a DICT part's value (borrowed): the value, or the dict behind a
@@ -95,10 +95,10 @@ fj_snapshot_hash(const FjSnapshot *snapshot)
 int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
 
 /* fj_snapshot_match would need Python code. */
-#define FJ_SNAPSHOT_UNSEEN (-2)
+#define FJ_SNAPSHOT_NEEDS_PYTHON (-2)
 
 /* True if `value`, which the caller holds, currently equals the snapshot: 1, 0 or
- * FJ_SNAPSHOT_UNSEEN.  Runs no Python code and doesn't fail. */
+ * FJ_SNAPSHOT_NEEDS_PYTHON.  Runs no Python code and doesn't fail. */
 int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 
 /* An FjSameStatic: true if fj_snapshot_match is 1 for the recorded value. */

@@ -100,7 +100,7 @@ equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     switch (x->code) {
     case FJ_PART_INERT:
         return fj_static_equal(a->registry, x->object, y->object);
-    case FJ_PART_OWN:
+    case FJ_PART_OWN_EQ:
         /* If one object is in both and has changed in between, the hashes differ. */
         return PyObject_RichCompareBool(x->object, y->object, Py_EQ);
     case FJ_PART_IDENTITY:
@@ -133,7 +133,7 @@ typedef struct {
     const FjSnapshot *snapshot;
     /* Values left to Python code (owned), and the index of each value's part, with room for
      * all parts.  NULL if no Python code can run. */
-    FjLeafBuf *unseen;
+    FjLeafBuf *for_python;
     uint32_t *indices;
     /* Records the mutable objects of the value; or NULL. */
     FjRecord *record;
@@ -150,9 +150,10 @@ is_known(const FjSnapshotPart *part, PyObject *value)
            fj_snapshot_match(part->equal, value) == 1;
 }
 
-/* Leaves a value to Python code unless it is known.  FJ_SNAPSHOT_UNSEEN if none can run. */
+/* Leaves a value to Python code unless it is known.  FJ_SNAPSHOT_NEEDS_PYTHON if none can run.
+ */
 static int
-leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
+leave_to_python(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     if (is_known(part, value)) {
         if (c->record != NULL) {
@@ -160,10 +161,10 @@ leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         }
         return 1;
     }
-    if (c->unseen == NULL || fj_leafbuf_push(c->unseen, value) < 0) {
-        return FJ_SNAPSHOT_UNSEEN;
+    if (c->for_python == NULL || fj_leafbuf_push(c->for_python, value) < 0) {
+        return FJ_SNAPSHOT_NEEDS_PYTHON;
     }
-    c->indices[c->unseen->count - 1] = (uint32_t)(part - c->snapshot->parts);
+    c->indices[c->for_python->count - 1] = (uint32_t)(part - c->snapshot->parts);
     return 1;
 }
 
@@ -239,10 +240,10 @@ match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict)
 static int
 match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
 {
-    PyObject *room[FJ_FIELDS_INLINE];
-    PyObject *const *fields = fj_fields_stored(part->kind, object, room);
+    PyObject *stack[FJ_FIELDS_INLINE];
+    PyObject *const *fields = fj_fields_stored(part->kind, object, stack);
     if (fields == NULL) {
-        return leave(c, part, object);
+        return leave_to_python(c, part, object);
     }
     if (is_new(c, object)) {
         fj_record_add_fields(c->record, object, part->kind);
@@ -278,14 +279,14 @@ have_equal_items(FjRegistry *registry, PyObject *a, PyObject *b)
 static int
 has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *value)
 {
-    PyObject *room[2][FJ_FIELDS_INLINE];
+    PyObject *stack[2][FJ_FIELDS_INLINE];
     FjRegistry *registry = self->registry;
     if (part->kind == NULL || part->object == NULL) {
         return 0;
     }
     uint32_t count = (uint32_t)fj_node_kind_fields(part->kind);
-    PyObject *const *a = fj_fields_stored(part->kind, part->object, room[0]);
-    PyObject *const *b = a == NULL ? NULL : fj_fields_stored(part->kind, value, room[1]);
+    PyObject *const *a = fj_fields_stored(part->kind, part->object, stack[0]);
+    PyObject *const *b = a == NULL ? NULL : fj_fields_stored(part->kind, value, stack[1]);
     for (uint32_t i = 0; b != NULL && i < count; i++) {
         if (!(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
                   ? have_equal_items(registry, a[i], b[i])
@@ -296,7 +297,7 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
     return b != NULL;
 }
 
-/* Matches a value that stays by its contents, the children.  Leaves others to Python code. */
+/* Matches an ITSELF value by its contents, the children.  Leaves others to Python code. */
 static int
 match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
@@ -306,9 +307,9 @@ match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         return 1;
     }
     int has_empty_dict = part->flags & FJ_PART_EMPTY_DICT;
-    if (!(part->flags & FJ_PART_STAYS) || value != part->object ||
+    if (!(part->flags & FJ_PART_ITSELF) || value != part->object ||
         (has_empty_dict && !fj_static_has_no_attributes(value))) {
-        return leave(c, part, value);
+        return leave_to_python(c, part, value);
     }
     if (has_empty_dict && is_new(c, value)) {
         fj_record_add(c->record, value, FJ_IN_EMPTY_DICT, &value, 0);
@@ -335,9 +336,9 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
         return match_dict(c, part, fj_snapshot_dict(value));
     case FJ_PART_FIELDS:
         return match_fields(c, part, value);
-    case FJ_PART_OWN:
+    case FJ_PART_OWN_EQ:
         same = part->kind != NULL && value == part->object ? match_fields(c, part, value) : 0;
-        return same == 0 ? leave(c, part, value) : same;
+        return same == 0 ? leave_to_python(c, part, value) : same;
     default:
         return match_itself(c, part, value);
     }
@@ -358,7 +359,7 @@ match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     if (Py_EnterRecursiveCall(" while comparing static values")) {
         PyErr_Clear(); /* taking a snapshot raises it later */
-        return leave(c, part, value);
+        return leave_to_python(c, part, value);
     }
     int result = match_container(c, part, value);
     Py_LeaveRecursiveCall();
@@ -374,7 +375,7 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         c->record->failed = 1;
     }
     if (part->code == FJ_PART_ANCESTOR) {
-        return c->record != NULL && !c->record->failed ? 1 : FJ_SNAPSHOT_UNSEEN;
+        return c->record != NULL && !c->record->failed ? 1 : FJ_SNAPSHOT_NEEDS_PYTHON;
     }
     if (part->type == NULL) {
         return match_inert(c, part, value);
@@ -404,7 +405,7 @@ fj_snapshot_match(FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
     if (FJ_FREE_THREADED || !self->python_free) {
-        return FJ_SNAPSHOT_UNSEEN;
+        return FJ_SNAPSHOT_NEEDS_PYTHON;
     }
     if (value == self->parts->object) {
         if (!self->recorded) {
@@ -414,7 +415,7 @@ fj_snapshot_match(FjSnapshot *self, PyObject *value)
             return 1;
         }
     }
-    return self->cyclic ? FJ_SNAPSHOT_UNSEEN : match_part(&c, self->parts, value);
+    return self->cyclic ? FJ_SNAPSHOT_NEEDS_PYTHON : match_part(&c, self->parts, value);
 }
 
 int
@@ -423,12 +424,13 @@ fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot)
     return fj_snapshot_match((FjSnapshot *)snapshot[0], recorded->object) > 0;
 }
 
-/* (P) True if `value` is the object of an OWN part and has the same hash, so it equals itself.
- * 1, 0, or -1 with an error. */
+/* (P) True if `value` is the object of an OWN_EQ part and has the same hash, so it equals
+ * itself.  1, 0, or -1 with an error. */
 static int
 is_unchanged(const FjSnapshotPart *part, PyObject *value)
 {
-    if (part->code != FJ_PART_OWN || value != part->object || Py_TYPE(value) != part->type) {
+    if (part->code != FJ_PART_OWN_EQ || value != part->object ||
+        Py_TYPE(value) != part->type) {
         return 0;
     }
     Py_hash_t hash = PyObject_Hash(value);
@@ -458,30 +460,31 @@ int
 fj_snapshot_has(FjSnapshot *self, PyObject *value)
 {
     int same = fj_snapshot_match(self, value);
-    if (same != FJ_SNAPSHOT_UNSEEN) {
+    if (same != FJ_SNAPSHOT_NEEDS_PYTHON) {
         return same;
     }
     if (FJ_FREE_THREADED || self->count == 1 || self->cyclic) {
         return has_part(self, 0, value);
     }
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf unseen;
-    fj_leafbuf_init(&unseen, room, FJ_LEAFBUF_FEW);
-    const Comparison c = {
-        .snapshot = self, .unseen = &unseen, .indices = PyMem_New(uint32_t, self->count)};
+    PyObject *stack[FJ_LEAFBUF_FEW];
+    FjLeafBuf for_python;
+    fj_leafbuf_init(&for_python, stack, FJ_LEAFBUF_FEW);
+    const Comparison c = {.snapshot = self,
+                          .for_python = &for_python,
+                          .indices = PyMem_New(uint32_t, self->count)};
     if (c.indices == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     same = match_part(&c, self->parts, value);
-    for (Py_ssize_t i = 0; i < unseen.count && same > 0; i++) {
-        same = has_part(self, c.indices[i], unseen.items[i]);
+    for (Py_ssize_t i = 0; i < for_python.count && same > 0; i++) {
+        same = has_part(self, c.indices[i], for_python.items[i]);
     }
     PyObject *exception = fj_compat_get_raised(); /* none is set while objects die */
-    fj_leafbuf_clear(&unseen);
+    fj_leafbuf_clear(&for_python);
     PyMem_Free(c.indices);
     fj_compat_set_raised(exception);
-    return same == FJ_SNAPSHOT_UNSEEN ? -1 : same;
+    return same == FJ_SNAPSHOT_NEEDS_PYTHON ? -1 : same;
 }
 
 int

@@ -1,6 +1,6 @@
 /* Recognizes, hashes and compares inert values (statics.h).
  *
- * Python code can run in fj_static_is_immutable: classify and the `immutable` of a kind. */
+ * Python code can run in fj_static_is_fixed: classify and the `fixed` of a kind. */
 #include "structure/statics.h"
 
 #include "base/hash.h"
@@ -37,7 +37,7 @@ fj_static_has_no_attributes(PyObject *value)
 }
 
 int
-fj_static_is_immutable(FjRegistry *registry, PyObject *value)
+fj_static_is_fixed(FjRegistry *registry, PyObject *value)
 {
     if (fj_static_is_inert(registry, value)) {
         return 1;
@@ -50,7 +50,7 @@ fj_static_is_immutable(FjRegistry *registry, PyObject *value)
     if (kind == NULL) {
         return -1;
     }
-    int result = fj_static_kind_is_immutable(kind, value);
+    int result = fj_static_kind_is_fixed(kind, value);
     Py_DECREF(kind);
     return result;
 }

@@ -12,9 +12,18 @@
  *   value: its contents.
  * - All other types compare by their own __eq__ and __hash__.
  *
- * A value is *inert* if hashing and comparing it can't run Python code and nothing can change
- * what it equals.  So an inert value always equals itself.  Any other value can change later,
- * so its *snapshot* (snapshot.h) is hashed and compared.
+ * Three words say what can change the values that a static equals, and what comparing runs:
+ *
+ *     word    what can change it  compared with itself   with others        examples
+ *     ------  ------------------  ---------------------  -----------------  -----------------
+ *     inert   nothing             equal                  runs no Python     1, "a", (1, "a"),
+ *                                                                           functions
+ *     fixed   nothing             equal                  can run Python     a Mesh, classes
+ *     itself  its contents        equal if they are      can run Python     frozensets, bound
+ *                                                                           methods
+ *
+ * An inert value is fixed, too.  A value that isn't inert is hashed and compared by its
+ * *snapshot* (snapshot.h).
  *
  * Leaves must be hashable, as for jax.jit.  Static fields and aux data, called *fields* here,
  * can be unhashable (JAX doesn't hash them).  Without a key they compare by identity. */
@@ -103,14 +112,14 @@ fj_static_rule_is_inert(FjStaticRule rule)
     return rule <= FJ_BY_MARK;
 }
 
-/* (P) 1 if the kind says that `value` never changes what it equals, 0, or -1 with an error. */
+/* (P) 1 if the kind says that `value` is fixed, 0, or -1 with an error. */
 static inline int
-fj_static_kind_is_immutable(const FjNodeKind *kind, PyObject *value)
+fj_static_kind_is_fixed(const FjNodeKind *kind, PyObject *value)
 {
-    PyObject *immutable = kind->immutable;
-    return FJ_LIKELY(immutable == NULL) ? 0
-           : immutable == Py_True ? 1
-                                  : fj_steal_truth(PyObject_CallOneArg(immutable, value));
+    PyObject *fixed = kind->fixed;
+    return FJ_LIKELY(fixed == NULL) ? 0
+           : fixed == Py_True       ? 1
+                                    : fj_steal_truth(PyObject_CallOneArg(fixed, value));
 }
 
 /* (P) Returns the key of a value. */
@@ -126,9 +135,8 @@ fj_static_key(PyObject *function, PyObject *value)
 /* Runs no Python code. */
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
 
-/* (P) 1 if `value` always equals itself: it is inert, or its type says so
- * (FjNodeKind.immutable).  0, or -1 with an error. */
-int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
+/* (P) 1 if `value` is fixed: it is inert, or its kind says so.  0, or -1 with an error. */
+int fj_static_is_fixed(FjRegistry *registry, PyObject *value);
 
 /* True if `value` has no __dict__ or (with a GIL) an empty one.  Runs no Python code. */
 int fj_static_has_no_attributes(PyObject *value);

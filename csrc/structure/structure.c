@@ -117,7 +117,7 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
             return 0;
         }
         info->hash = fj_snapshot_hash(snapshot);
-        self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_SELF_EQUAL);
+        self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_FIXED);
     }
     *hash = fj_hash_mix(*hash, (Py_uhash_t)info->hash);
     FjSnapshot *before = info->snapshot; /* from an attempt that failed at a later node */
@@ -166,7 +166,7 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
     FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     PyObject *expected = fj_structure_value(node);
     if (!FJ_LOAD_INT(self->hashed) || snapshot == NULL) {
-        return FJ_SNAPSHOT_UNSEEN;
+        return FJ_SNAPSHOT_NEEDS_PYTHON;
     }
     int same = fj_snapshot_match(snapshot, value);
     return same > 0 && value != expected ? fj_snapshot_match(snapshot, expected) : same;

@@ -30,12 +30,12 @@
  *     4    ARRAY       0                                                   5
  *     5   DICT         2 PLAIN_KEYS, SHALLOW ("a","b")           dict       8 aux
  *     6    ARRAY       0                                                   7
- *     7    STATIC      0 SELF_EQUAL        0.1                             8 aux
+ *     7    STATIC      0 FIXED             0.1                             8 aux
  *     8   TUPLE        2 SHALLOW           (2, 3)                         11
- *     9    STATIC      0 SELF_EQUAL        2                              10 aux
- *    10    STATIC      0 SELF_EQUAL        3                              11 aux
+ *     9    STATIC      0 FIXED             2                              10 aux
+ *    10    STATIC      0 FIXED             3                              11 aux
  *    11   STATIC       0 FIELD             [8, 4]                         12 snapshot
- *    12   STATIC       0 SELF_EQUAL, FIELD "net"                          13 aux
+ *    12   STATIC       0 FIXED, FIELD      "net"                          13 aux
  *    13  ARRAY         0                                                  14
  *    14  MISSING       0                                                  15
  *
@@ -53,14 +53,13 @@
  * STATIC node holds its value in `aux`: a leaf or, with FIELD, the value of a static field.
  * NONE and MISSING nodes have no children and aren't leaves.
  *
- * Inert values and snapshots.  0.1 is SELF_EQUAL: it can't change, and comparing it runs no
- * Python code (statics.h).  [8, 4] can change in place.  So fj_structure_hash takes a snapshot
- * of it (snapshot.h) and hashes the snapshot, and later comparisons use the snapshot.  The
+ * Fixed values and snapshots.  0.1 is FIXED (statics.h).  [8, 4] can change in place.  So
+ * fj_structure_hash takes a snapshot of it (snapshot.h), to hash and to compare later.  The
  * keys of a dict and the aux data of a CUSTOM node are treated alike.
  *
- * Constant tuples.  The tuple (2, 3) holds only inert statics, so it can't change.  Its node
+ * Fixed tuples.  The tuple (2, 3) holds only fixed statics, so it can't change.  Its node
  * keeps the tuple in `aux`: a match that meets this very object skips the subtree, and build.c
- * returns it instead of a new tuple.  None and other constant tuples can be elements, too.
+ * returns it instead of a new tuple.  None and other fixed tuples can be elements, too.
  * For all other tuples `aux` is NULL.
  *
  * Every leaf an array
@@ -104,7 +103,7 @@
 #include "structure/statics.h"
 
 enum {
-    FJ_NODE_SELF_EQUAL = 1, /* STATIC, CUSTOM: an immutable value (statics.h) */
+    FJ_NODE_FIXED = 1,      /* STATIC, CUSTOM: a fixed value (statics.h) */
     FJ_NODE_PLAIN_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or
                              * an int, so comparing two keys runs no code */
     FJ_NODE_WRAPPER =
@@ -112,9 +111,9 @@ enum {
     FJ_NODE_FIELD = 8, /* STATIC: not a leaf, so it need not be hashable (statics.h) */
     FJ_NODE_SHALLOW = 32,     /* no child has child nodes */
     FJ_NODE_MAYBE_ARRAY = 64, /* STATIC: a leaf of an FJ_MAYBE_ARRAY type, not an array when
-                               * flattened, but it can become one; never SELF_EQUAL */
+                               * flattened, but it can become one; never FIXED */
     FJ_NODE_DEEP = 128,       /* the depth is a multiple of FJ_STRUCTURE_DEEP */
-    FJ_NODE_ITSELF = 256,     /* CUSTOM: no children, and the aux data is the object itself */
+    FJ_NODE_OWN_AUX = 256,    /* CUSTOM: no children, and the object is its own aux data */
     FJ_NODE_IDENTITY = 512,   /* MODULE, OBJECT, CUSTOM: numbered, see Sharing */
     FJ_NODE_ARGUMENT = 1024,  /* STATIC: a whole static argument, not a leaf of one */
     FJ_NODE_NUMBERS = 2048,   /* ARRAY: types in `traced_in` (registry.h) match too */
@@ -127,7 +126,7 @@ enum {
  *   ARRAY, NONE, MISSING    -                              -                -
  *   REF                     the number, an int             -                of the number
  *   STATIC                  the value                      -                of the value
- *   TUPLE                   the tuple if it is constant    -                -
+ *   TUPLE                   the tuple if it is fixed       -                -
  *   LIST                    -                              -                -
  *   DICT, ORDERED_DICT,
  *     DEFAULT_DICT          tuple of the keys              the class        of the keys
@@ -141,7 +140,7 @@ enum {
  * The children of a DEFAULT_DICT are its default_factory, as a STATIC with FJ_NODE_FIELD, then
  * its values.  The children of a MODULE or OBJECT are its dynamic fields, its static fields
  * and, with FJ_NODE_WRAPPER, the wrapper's attributes; all but the dynamic fields are STATIC
- * with FJ_NODE_FIELD.  An unset field or attribute of a MODULE is a MISSING child.  A *held*
+ * with FJ_NODE_FIELD.  An unset field or attribute of a MODULE is a MISSING child.  A dict
  * field of an OBJECT (FjNodeKind.dict_fields) is a DICT, with static values if it is static.
  */
 typedef struct {
@@ -198,7 +197,7 @@ struct FjStructure {
     PyObject *paths;         /* tuple of the paths of the open leaves (owned), or NULL */
     int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
     int may_run_python;      /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
-                              * CUSTOM without ITSELF, ORDERED_DICT, a dict without PLAIN_KEYS,
+                              * CUSTOM without OWN_AUX, ORDERED_DICT, a dict without PLAIN_KEYS,
                               * OBJECT without plain fields, or a snapshot without python_free
                               */
     uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
@@ -311,11 +310,12 @@ int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure
  * value, which the next trace will use, hasn't changed since.  0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value);
 
-/* The same without Python code, for a value that isn't inert: 1, 0 or FJ_SNAPSHOT_UNSEEN. */
+/* The same without Python code, for a value that isn't inert: 1, 0 or
+ * FJ_SNAPSHOT_NEEDS_PYTHON. */
 int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* (P) Sets `__filterjit_error_context__` of the current exception to (operation, path of the
- * node, its aux or None).  _base/_errors.py and _base/_words.py turn it into text.
+ * node, its aux or None).  _base/_errors.py and _base/_messages.py turn it into text.
  * `operation` is "hash", "compare", "sort", "flatten" or "ask". */
 void fj_structure_add_error_context(const FjStructure *structure, uint32_t index,
                                     const char *operation);

@@ -6,10 +6,10 @@
  * aren't compared, and nothing is stored between calls.
  *
  * Python code can run in the function of a glob, in the __str__ of a dict's keys, and in
- * formatting an error (words.c).  It can't change the Structure. */
+ * formatting an error (messages.c).  It can't change the Structure. */
 #include "tree/pattern.h"
 
-#include "structure/words.h"
+#include "structure/messages.h"
 
 #define MAX_COMPONENTS 62
 
@@ -193,8 +193,8 @@ raise_no_leaf_matches(const PatternRun *m, PyObject *components)
     FjStructure *structure = m->structure;
     PyObject *inner = m->inner_node == 0 ? Py_NewRef(Py_None)
                                          : fj_path_of_node(structure, m->inner_node - 1);
-    return fj_words_raise(fj_words_call(structure->registry, "no_leaf_matches", "(ONO)",
-                                        components, inner, structure));
+    return fj_messages_raise(fj_messages_call(structure->registry, "no_leaf_matches", "(ONO)",
+                                              components, inner, structure));
 }
 
 int

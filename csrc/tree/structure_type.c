@@ -2,13 +2,13 @@
  *
  * Python code can run in the __hash__, __eq__, __repr__ and __str__ of static values (leaves
  * and fields that aren't arrays) and keys, in the iterator passed to `unflatten`, in
- * flatten.c, build.c and words.c, and when references are dropped. */
+ * flatten.c, build.c and messages.c, and when references are dropped. */
 #include "structure/structure.h"
 
 #include <structmember.h>
 
 #include "structure/paths.h"
-#include "structure/words.h"
+#include "structure/messages.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "walk/prefix.h"
@@ -56,7 +56,7 @@ static void
 note_path(const FjStructure *self)
 {
     if (self->is_tree_structure) {
-        fj_words_note_context(self->registry);
+        fj_messages_note_context(self->registry);
     }
 }
 
@@ -312,7 +312,7 @@ structure_statics(PyObject *op, PyObject *args)
 }
 
 static PyObject *
-structure_held(PyObject *op, PyObject *type)
+structure_inside_statics(PyObject *op, PyObject *type)
 {
     FjStructure *self = (FjStructure *)op;
     if (!PyType_Check(type)) {
@@ -385,7 +385,7 @@ structure_subtrees(PyObject *op, PyObject *args)
 static PyObject *
 structure_repr(PyObject *op)
 {
-    return fj_words_call(((FjStructure *)op)->registry, "repr_of", "(O)", op);
+    return fj_messages_call(((FjStructure *)op)->registry, "repr_of", "(O)", op);
 }
 
 static PyObject *
@@ -394,7 +394,7 @@ structure_combine(PyObject *op, PyObject *groups)
     FjStructure *self = (FjStructure *)op;
     return check_is_tree(self) < 0
                ? NULL
-               : fj_words_call(self->registry, "combine", "(OO)", op, groups);
+               : fj_messages_call(self->registry, "combine", "(OO)", op, groups);
 }
 
 PyDoc_STRVAR(
@@ -472,7 +472,7 @@ static PyMethodDef structure_methods[] = {
         "_statics", structure_statics, METH_VARARGS, "($self, with_aux=False, /)",
         "Returns a list of (index, value) of all statics except str, bytes, numbers and\n"
         "None and, `with_aux`, of all custom nodes and their aux data."),
-    FJ_METHOD("_held", structure_held, METH_O, "($self, type, /)",
+    FJ_METHOD("_inside_statics", structure_inside_statics, METH_O, "($self, type, /)",
               "Returns a list of the instances of a type among the statics and in their\n"
               "compared contents. Can hash the structure, and then raise the error of a\n"
               "``__hash__``."),

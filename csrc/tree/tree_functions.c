@@ -4,11 +4,11 @@
  * changes the tree doesn't affect the result.
  *
  * Python code can run in filters and `is_leaf`, in flatten.c, filter.c and build.c, in adding
- * a note to an error (words.c), and when references are dropped. */
+ * a note to an error (messages.c), and when references are dropped. */
 #include "tree/tree_functions.h"
 
 #include "base/state.h"
-#include "structure/words.h"
+#include "structure/messages.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "walk/prefix.h"
@@ -69,7 +69,7 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFuncti
         result = function->apply(structure, &leaves, args);
     }
     if (result == NULL) {
-        fj_words_note_context(registry);
+        fj_messages_note_context(registry);
     }
     Py_XDECREF(structure);
     fj_leafbuf_clear(&leaves);
@@ -251,10 +251,10 @@ choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int s
                 continue;
             }
             if (found >= 0) {
-                return fj_words_raise(
-                    fj_words_call(structure->registry, "leaf_in_two_trees", "(Nnn)",
-                                  fj_path_of_node(structure, fj_structure_leaf(structure, i)),
-                                  found + 1, j + 1));
+                return fj_messages_raise(fj_messages_call(
+                    structure->registry, "leaf_in_two_trees", "(Nnn)",
+                    fj_path_of_node(structure, fj_structure_leaf(structure, i)), found + 1,
+                    j + 1));
             }
             found = j;
         }

@@ -87,11 +87,11 @@ static inline PyObject *
 fj_build_of_children(FjBuilder *b, const FjNode *node, int are_fields, Py_ssize_t size,
                      PyObject *(*make)(FjBuilder *, const FjNode *, PyObject **))
 {
-    PyObject *room[FJ_FIELDS_INLINE], *result = NULL;
-    PyObject **children = fj_scratch_new(room, FJ_FIELDS_INLINE, size);
+    PyObject *stack[FJ_FIELDS_INLINE], *result = NULL;
+    PyObject **children = fj_scratch_new(stack, FJ_FIELDS_INLINE, size);
     if (children != NULL && fj_build_children(b, node, are_fields, children) == 0) {
         result = make(b, node, children);
     }
-    fj_scratch_free(children, room);
+    fj_scratch_free(children, stack);
     return result;
 }

@@ -52,12 +52,12 @@ static FJ_NOINLINE int
 add_mutable_static(Flattener *f, PyObject *object, int flag)
 {
     int is_asked = flag == FJ_NODE_MAYBE_ARRAY;
-    int immutable = is_asked ? 0 : fj_static_is_immutable(f->registry, object);
-    FjNode *node = immutable < 0 ? NULL : fj_structure_add(f->structure, FJ_STATIC, object);
+    int is_fixed = is_asked ? 0 : fj_static_is_fixed(f->registry, object);
+    FjNode *node = is_fixed < 0 ? NULL : fj_structure_add(f->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint16_t)(flag | (immutable ? FJ_NODE_SELF_EQUAL : 0));
+    node->flags = (uint16_t)(flag | (is_fixed ? FJ_NODE_FIXED : 0));
     f->structure->may_run_python |= is_asked;
     return 0;
 }
@@ -75,7 +75,7 @@ add_static(Flattener *f, PyObject *object, int flag)
     if (node == NULL) {
         return -1;
     }
-    node->flags = (uint16_t)(flag | FJ_NODE_SELF_EQUAL);
+    node->flags = (uint16_t)(flag | FJ_NODE_FIXED);
     return 0;
 }
 
@@ -156,15 +156,15 @@ add_leaf(Flattener *f, PyObject *object, FjKindCode code)
 
 /* ---- containers ---- */
 
-/* True if the tuple of a just closed node can never change: Constant tuples in structure.h. */
+/* True if the tuple of a just closed node is fixed: Fixed tuples in structure.h. */
 static int
-is_constant(const FjStructure *structure, uint32_t index)
+is_fixed_tuple(const FjStructure *structure, uint32_t index)
 {
     uint32_t end = structure->info[index].subtree_end;
     for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
         const FjNode *child = &structure->nodes[i];
         if (!(child->code == FJ_NONE ||
-              (child->code == FJ_STATIC && child->flags & FJ_NODE_SELF_EQUAL) ||
+              (child->code == FJ_STATIC && child->flags & FJ_NODE_FIXED) ||
               (child->code == FJ_TUPLE && child->aux != NULL))) {
             return 0;
         }
@@ -244,7 +244,7 @@ walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
     }
     FjKindCode code = f->structure->nodes[index].code;
     fj_structure_close(f->structure, index);
-    if (code == FJ_TUPLE && is_constant(f->structure, (uint32_t)index)) {
+    if (code == FJ_TUPLE && is_fixed_tuple(f->structure, (uint32_t)index)) {
         f->structure->nodes[index].aux = Py_NewRef(object);
     }
     return 0;
@@ -328,8 +328,8 @@ walk(Flattener *f, PyObject *object)
 static FjStructure *
 walk_tree(Flattener *f, PyObject *tree)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
-    f->scratch = fj_scratch_of(room);
+    PyObject *stack[FJ_SCRATCH_INLINE];
+    f->scratch = fj_scratch_of(stack);
     f->structure = fj_structure_new(f->registry);
     if (f->structure != NULL) {
         f->structure->is_tree_structure = f->is_tree_structure;
@@ -419,11 +419,11 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
                      PyObject *const *arguments, FjChoose choose, void *context,
                      FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
+    PyObject *stack[FJ_SCRATCH_INLINE];
     Flattener f = {.structure = fj_structure_new(registry),
                    .registry = registry,
                    .arrays = arrays,
-                   .scratch = fj_scratch_of(room),
+                   .scratch = fj_scratch_of(stack),
                    .objects = objects};
     if (f.structure == NULL) {
         return NULL;

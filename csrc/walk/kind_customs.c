@@ -55,13 +55,13 @@ read_parts(FjContents *c, PyObject *object, const FjNodeKind *kind, PyObject *pa
         return -1;
     }
     c->aux = PyTuple_Pack(3, aux_data, unflatten, keys);
-    int immutable = c->aux == NULL ? -1 : fj_static_is_immutable(c->registry, aux_data);
-    if (immutable < 0) {
+    int is_fixed = c->aux == NULL ? -1 : fj_static_is_fixed(c->registry, aux_data);
+    if (is_fixed < 0) {
         return -1;
     }
-    int is_itself = kind->is_itself && aux_data == object && PyTuple_GET_SIZE(children) == 0;
-    c->flags = (immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0);
-    c->runs_python = !is_itself;
+    int is_own_aux = kind->is_own_aux && aux_data == object && PyTuple_GET_SIZE(children) == 0;
+    c->flags = (is_fixed ? FJ_NODE_FIXED : 0) | (is_own_aux ? FJ_NODE_OWN_AUX : 0);
+    c->runs_python = !is_own_aux;
     return fj_contents_of_tuple(c, Py_NewRef(children));
 }
 
@@ -86,7 +86,7 @@ read_custom(FjContents *c, PyObject *object, FjNodeKind *kind)
 static PyObject *
 build_custom(FjBuilder *b, const FjNode *node)
 {
-    if (node->flags & FJ_NODE_ITSELF) {
+    if (node->flags & FJ_NODE_OWN_AUX) {
         return Py_NewRef(fj_structure_value(node));
     }
     PyObject *values = fj_build_items(b, node, PyTuple_New(node->arity));

@@ -71,7 +71,7 @@ fj_build_items(FjBuilder *b, const FjNode *node, PyObject *container)
 static PyObject *
 build_tuple(FjBuilder *b, const FjNode *node)
 {
-    if (node->aux != NULL) { /* a constant tuple, shared by all trees */
+    if (node->aux != NULL) { /* a fixed tuple, shared by all trees */
         b->next = fj_structure_skip(b->structure, node);
         return Py_NewRef(node->aux);
     }

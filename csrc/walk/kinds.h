@@ -31,7 +31,7 @@ typedef struct {
     PyObject **children; /* NULL if absent.  Owned by `owner` or, without one, by this */
     PyObject *owner;     /* an immutable sequence (owned), or NULL */
     Py_ssize_t trees, trees_end;  /* these children are trees, the others static fields */
-    const uint8_t *dict_children; /* true for a held dict (FjNodeKind.dict_fields), or NULL */
+    const uint8_t *dict_children; /* true for a dict field (FjNodeKind.dict_fields), or NULL */
     const char *failed_to;        /* with an error: the operation of the error context */
 } FjContents;
 

@@ -1,8 +1,8 @@
 /* Remembers large arguments by their addresses.
  *
  * A serving loop passes the same model on each call, and matching it looks at every node.  But
- * a Module, a list, a tuple and a dict each keep the references to their children in one block
- * of memory, and an object with slots keeps each at a fixed offset.  If a container's
+ * a Module, a list, a tuple and a dict each store the references to their children in one
+ * block of memory, and an object with slots stores each at a fixed offset.  If a container's
  * references are unchanged, its children are the same objects, and only the children's own
  * references need to be compared.
  *
@@ -22,13 +22,13 @@
  *    block equaled the copy: a live parent holds the address at that moment.
  * 3. The live object can be a different one than recorded.  That does no harm, because its
  *    type and block are compared, and a walk would read nothing else of a Module, list, tuple,
- *    named tuple or dict.  Of an object, a walk would also read where its class keeps its
- *    attributes, and the check compares that, too.
+ *    named tuple or dict.  Of an object, a walk would also read where its class stores
+ *    its attributes, and the check compares that, too.
  * 4. A type's address identifies the type, because no type in a record can die before it: the
  *    Structure holds the classes of its nodes, and Python its own types.
  * 5. A static leaf's address identifies its value.  To be recorded by address, it must be the
- *    Structure's very object (it can't die) and immutable (FJ_NODE_SELF_EQUAL).  The same goes
- *    for None, and for a constant tuple of such values that the Structure holds.  Every other
+ *    Structure's very object (it can't die) and fixed (FJ_NODE_FIXED).  The same goes
+ *    for None, and for a fixed tuple of such values that the Structure holds.  Every other
  *    static is compared with its snapshot in each check.  Dict keys are the Structure's very
  *    objects, too: a str or an int.
  * 6. An array leaf can be a different array at the same address.  Its type is compared and the
@@ -318,8 +318,8 @@ fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNo
         record->failed = 1;
         return;
     }
-    if (object == node->aux || (node->flags & FJ_NODE_ITSELF)) {
-        return; /* a constant tuple is known by its address, a static by its snapshot */
+    if (object == node->aux || (node->flags & FJ_NODE_OWN_AUX)) {
+        return; /* a fixed tuple is known by its address, a static by its snapshot */
     }
     if (type == &PyDict_Type) {
         add_dict(argument, node->aux, node->arity, object);

@@ -121,10 +121,10 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
                    FjMatchHint *hint)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
+    PyObject *stack[FJ_SCRATCH_INLINE];
     FjMatcher m = {.structure = structure,
                    .registry = structure->registry,
-                   .scratch = fj_scratch_of(room),
+                   .scratch = fj_scratch_of(stack),
                    .arrays = arrays,
                    .objects = objects,
                    .next = structure->nodes + 1,
@@ -154,10 +154,10 @@ int
 fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *arguments,
              FjMatchHint *hint, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
+    PyObject *stack[FJ_SCRATCH_INLINE];
     FjMatcher m = {.structure = structure,
                    .registry = structure->registry,
-                   .scratch = fj_scratch_of(room),
+                   .scratch = fj_scratch_of(stack),
                    .arrays = arrays,
                    .objects = objects,
                    .next = structure->nodes + 1,
@@ -191,10 +191,10 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
 FjMatch
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
+    PyObject *stack[FJ_SCRATCH_INLINE];
     FjMatcher m = {.structure = structure,
                    .registry = structure->registry,
-                   .scratch = fj_scratch_of(room),
+                   .scratch = fj_scratch_of(stack),
                    .arrays = arrays,
                    .next = structure->nodes};
     return match_all(&m, &tree, 1, NULL);

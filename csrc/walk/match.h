@@ -17,8 +17,8 @@ typedef struct {
     Py_ssize_t failed; /* the argument that differed from the first Structure */
     /* A mutable static is only compared with a Structure that holds this very object, and
      * differs from others: comparing an equal GraphDef takes twenty times as long. */
-    int own_only;
-    int left; /* ... and one was not compared */
+    int same_object_only;
+    int skipped; /* ... and one was not compared */
 } FjMatchHint;
 
 /* If the arguments (or the tree) have exactly this Structure, which must have been hashed,

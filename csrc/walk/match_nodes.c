@@ -75,12 +75,12 @@ match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (m->hint != NULL && m->hint->own_only && object != fj_structure_value(node)) {
-        m->hint->left = 1;
+    if (m->hint != NULL && m->hint->same_object_only && object != fj_structure_value(node)) {
+        m->hint->skipped = 1;
         return FJ_MATCH_NO;
     }
     int same = fj_structure_match(m->structure, node, object);
-    if (same == FJ_SNAPSHOT_UNSEEN) {
+    if (same == FJ_SNAPSHOT_NEEDS_PYTHON) {
         return FJ_MATCH_NEEDS_PYTHON;
     }
     if (same > 0 && m->recording != NULL) {
@@ -101,7 +101,7 @@ match_inert(FjMatcher *m, PyObject *expected, PyObject *object)
 static inline int
 match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object)
 {
-    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
+    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_FIXED)) {
         return FJ_MATCH_YES;
     }
     if (Py_TYPE(object) != Py_TYPE(expected)) {
@@ -110,7 +110,7 @@ match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *obje
     if (FJ_UNLIKELY(m->holds)) {
         return match_held_value(m, node, object);
     }
-    /* FJ_NODE_SELF_EQUAL isn't enough: the class could have gained an __eq__ since then. */
+    /* FJ_NODE_FIXED isn't enough: the class could have gained an __eq__ since then. */
     return fj_static_is_inert(m->registry, expected) ? match_inert(m, expected, object)
                                                      : match_mutable_static(m, node, object);
 }
@@ -140,7 +140,7 @@ static inline int
 match_field(FjMatcher *m, PyObject *object)
 {
     const FjNode *node = m->next;
-    if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+    if (object == node->aux && (node->flags & FJ_NODE_FIXED)) {
         m->next++;
         return FJ_MATCH_YES;
     }
@@ -162,7 +162,7 @@ match_children(FjMatcher *m, PyObject *const *children, uint32_t count)
     PyTypeObject *array_type = m->registry->array_type;
     for (uint32_t i = 0; i < count; i++) {
         PyObject *object = children[i];
-        if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+        if (object == node->aux && (node->flags & FJ_NODE_FIXED)) {
             node++;
         }
         else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
@@ -196,7 +196,7 @@ hold(FjMatcher *m, const FjNode *node, PyObject *const *borrowed, PyObject **chi
         PyObject *child = borrowed[i];
         if (node->code == FJ_MISSING ? child == NULL || child == missing
                                      : child == node->aux && node->code == FJ_STATIC &&
-                                           (node->flags & FJ_NODE_SELF_EQUAL)) {
+                                           (node->flags & FJ_NODE_FIXED)) {
             child = NULL;
         }
         else if (child == NULL) {
@@ -426,7 +426,7 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
         m->next = fj_structure_skip(m->structure, node);
         return FJ_MATCH_YES;
     }
-    if (node->flags & FJ_NODE_ITSELF) {
+    if (node->flags & FJ_NODE_OWN_AUX) {
         return match_value(m, node, fj_structure_value(node), object);
     }
     /* A tuple holds its items.  (An object can also be a tuple.) */
@@ -461,7 +461,7 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
     case FJ_DEFAULT_DICT:
         return match_dict(m, node, object);
     default:
-        return node->flags & FJ_NODE_ITSELF
+        return node->flags & FJ_NODE_OWN_AUX
                    ? match_value(m, node, fj_structure_value(node), object)
                    : FJ_MATCH_NEEDS_PYTHON;
     }

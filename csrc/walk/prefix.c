@@ -3,10 +3,10 @@
  * an OrderedDict's can't.  A difference raises a ValueError with its path.
  *
  * Python code can run in reading containers (kinds.h), in `classify`, in the __eq__ and
- * __hash__ of statics and keys, and in formatting an error (words.c). */
+ * __hash__ of statics and keys, and in formatting an error (messages.c). */
 #include "walk/prefix.h"
 
-#include "structure/words.h"
+#include "structure/messages.h"
 #include "walk/kinds.h"
 
 typedef struct {
@@ -21,7 +21,7 @@ typedef struct {
 /* ---- differences ---- */
 
 /* Raises a ValueError: the tree has `found` at a node, the Structure `expected`.  `what` names
- * the difference (`difference` in _base/_words.py).  Steals both (NULL: an earlier error). */
+ * the difference (`difference` in _base/_messages.py).  Steals both (NULL: an error). */
 static int
 raise_difference(const Prefix *p, const FjNode *node, const char *what, PyObject *found,
                  PyObject *expected)
@@ -32,8 +32,8 @@ raise_difference(const Prefix *p, const FjNode *node, const char *what, PyObject
             : fj_path_of_node(p->structure, (uint32_t)(node - p->structure->nodes));
     PyObject *text = path == NULL
                          ? NULL
-                         : fj_words_call(p->structure->registry, "difference", "(sOssOO)",
-                                         what, path, p->name, p->model, found, expected);
+                         : fj_messages_call(p->structure->registry, "difference", "(sOssOO)",
+                                            what, path, p->name, p->model, found, expected);
     if (text != NULL) {
         PyErr_SetObject(PyExc_ValueError, text);
     }
@@ -238,8 +238,8 @@ int
 fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
                  FjLeafBuf *leaves)
 {
-    PyObject *room[FJ_SCRATCH_ROOM];
-    FjScratch scratch = fj_scratch_of(room);
+    PyObject *stack[FJ_SCRATCH_INLINE];
+    FjScratch scratch = fj_scratch_of(stack);
     Prefix p = {.structure = structure,
                 .next = structure->nodes,
                 .leaves = leaves,

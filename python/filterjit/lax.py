@@ -145,7 +145,7 @@ class _Traced:
         function = self.function()
         trees = [x.tree if type(x) is _Tree else x for x in args]
         for tree in args:
-            for array in tree.structure._held(np.ndarray) if type(tree) is _Tree else ():
+            for array in tree.structure._inside_statics(np.ndarray) if type(tree) is _Tree else ():
                 _jax_compat.convert_again(array)
         if self.returns == "result":
             return _wrapped(function(*trees[0]))

@@ -56,8 +56,8 @@ def load_extension(name: str) -> Any:
 core: Any = load_extension("_core")
 if core is None:
     raise ImportError(f"no filterjit._core in any of {[str(f) for f in _folders()]}")
-_words = [folder / "_base" / "_words.py" for folder in (_SOURCE, *_folders())]
-words = _load("filterjit_words", next(path for path in _words if path.exists()))
+_messages = [folder / "_base" / "_messages.py" for folder in (_SOURCE, *_folders())]
+messages = _load("filterjit_messages", next(path for path in _messages if path.exists()))
 # None where it is not built: see FILTERJIT_TESTING in setup.py.
 testing: Any = load_extension("_testing")
 
@@ -201,12 +201,12 @@ def layout(
     dynamic: tuple[str, ...],
     static: tuple[str, ...] = (),
     keys: tuple[Any, ...] | None = None,
-    held: tuple[str, ...] = (),
+    dict_fields: tuple[str, ...] = (),
     mode: str = "fill",
     **makers: Callable[[], Any],
 ) -> tuple[Any, ...]:
     """The details of a kind that is read by name."""
-    return dynamic, static, keys, held, mode, makers
+    return dynamic, static, keys, dict_fields, mode, makers
 
 
 def object_of(layout: tuple[Any, ...]) -> dict[str, Any]:
@@ -342,9 +342,9 @@ def _key_of(keyed: Keyed) -> Any:
     return keyed.key
 
 
-def static(key: Any = None, immutable: Any = None, contents: Any = None) -> dict[str, Any]:
+def static(key: Any = None, fixed: Any = None, contents: Any = None) -> dict[str, Any]:
     """What `classify` says of a type of statics."""
-    return {"kind": "static", "key": key, "immutable": immutable, "contents": contents}
+    return {"kind": "static", "key": key, "fixed": fixed, "contents": contents}
 
 
 def classify(cls: type, x: Any) -> dict[str, Any]:
@@ -381,7 +381,7 @@ def make_registry(**changes: Any) -> Any:
         "flatten_one_level": flatten_one_level,
         "flatten_with_keys": flatten_with_keys,
         "missing": missing,
-        "words": words,
+        "messages": messages,
     }
     policy = {name: changes.pop(name) for name in POLICY & changes.keys()}
     made = core.Registry(**{**parts, **changes})

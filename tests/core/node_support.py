@@ -81,7 +81,7 @@ class Mixed(Object):
 
 
 class HeldMixed(Object):
-    """A held mapping, a child beside it, and a held mapping of statics."""
+    """A dict field, a child beside it, and a dict field of statics."""
 
     layout = layout(
         ("items", "x"), ("meta", "tag"), (None, "x", "meta", ("tag",)), ("items", "meta")

@@ -31,7 +31,7 @@ def check_walks(registry: Any, structure: Any, tree: Any) -> None:
         seen: list[Any] = []
         for name in attributes(node, static=False):
             value = getattr(node, name)
-            # A held dict stands in the place of the object.
+            # A dict field stands in the place of the object.
             seen += value.values() if type(value) is dict else [value]
         found = [x for x in seen if isinstance(x, Array)]
         assert all(any(x is y for y in arrays) for x in found)

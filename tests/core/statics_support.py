@@ -147,7 +147,7 @@ def classify_pairs(cls: type, x: Any) -> Any:
     if cls is Shell:
         return static(shell_key, None, True)
     if cls is Keyed:
-        return static(lambda x: x.key, lambda x: x.key == "immutable")
+        return static(lambda x: x.key, lambda x: x.key == "fixed")
     if cls is Named:
         return static(lambda x: (tuple(x), sorted(vars(x).items())), None, True)
     return classify(cls, x)
@@ -187,7 +187,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "field of a module": lambda v: Linear(weight=X, size=v),
     "field of a dataclass": lambda v: Record(X, 2, v),
     "field of an object": lambda v: Slots(x=X, y=2, tag=v),
-    "held dict": lambda v: Variable(X, kind=v),
+    "dict field": lambda v: Variable(X, kind=v),
     "described": lambda v: Described(("x",), x=X, y=v),
     "aux data": lambda v: Box([X], aux=v),
     "key of a dict": lambda v: {(v, 2): X},

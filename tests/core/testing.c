@@ -15,7 +15,7 @@
 static PyObject *
 testing_match(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *op, *tree, *result = NULL, *room[FJ_LEAFBUF_FEW];
+    PyObject *op, *tree, *result = NULL, *stack[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     if (!PyArg_ParseTuple(args, "OO:match", &op, &tree)) {
         return NULL;
@@ -24,7 +24,7 @@ testing_match(PyObject *Py_UNUSED(module), PyObject *args)
     if (fj_structure_hash(structure) < 0) {
         return NULL;
     }
-    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
+    fj_leafbuf_init(&arrays, stack, FJ_LEAFBUF_FEW);
     switch (fj_match_tree(structure, tree, &arrays)) {
     case FJ_MATCH_YES:
         result = fj_leafbuf_as_tuple(&arrays);

@@ -58,11 +58,11 @@ def children(x: Any) -> list[tuple[Any, Any]] | None:
     if isinstance(x, Module):
         return [(k, getattr(x, k)) for k in x.dynamic if hasattr(x, k)]
     if hasattr(type(x), "layout"):
-        names, _, keys, held, *_ = x.layout
+        names, _, keys, dict_fields, *_ = x.layout
         found: list[tuple[Any, Any]] = []
         for name, key in zip(names, keys or names, strict=False):
             value = getattr(x, name)
-            if name in held:
+            if name in dict_fields:
                 found += sorted(value.items())
             else:
                 found.append((key[0] if isinstance(key, tuple) else key, value))

@@ -13,10 +13,10 @@ import numpy as np
 from .. import _core
 from .._compat import _equinox_compat, _jax_compat
 from ._call_hooks import Failure
+from ._messages import WHILE
+from ._messages import format_path as format_path
 from ._package import is_library_class, public
 from ._unwrap import code_of, is_function
-from ._words import WHILE
-from ._words import format_path as format_path
 
 
 @public

@@ -12,7 +12,7 @@ from typing import Any
 from .. import _core
 from .._base._checks import did_you_mean
 from .._base._errors import short_repr
-from .._base._words import some_of
+from .._base._messages import some_of
 from .._compat import _jax_compat
 from .._trees._filters import Filter, as_expression, depends_on_leaves, may_take_none
 from .._trees._nodes import walk

@@ -132,7 +132,7 @@ class FlatFunction:
         variant, hooks, cache = trace.variant, trace.hooks, trace.cache
         trace.fun, arguments = variant._arguments(trace.arrays)
         for structure in (variant.function, variant.structure):
-            for array in structure._held(np.ndarray):
+            for array in structure._inside_statics(np.ndarray):
                 _jax_compat.convert_again(array)
         _events.notify("calls", trace)
 

@@ -143,7 +143,7 @@ def contents(cls: type) -> tuple[str, ...] | None:
     return ("_mapping",) if cls is hashable_mapping() else None
 
 
-def immutable(cls: type) -> Callable[[Any], bool] | None:
+def fixed(cls: type) -> Callable[[Any], bool] | None:
     """Returns a predicate for values of `hashable_mapping` that nothing can change; None for other
     classes. These are compared by contents, but with themselves by identity alone."""
     # Not GraphDef: it holds static values of Modules, which can change in place.

@@ -160,7 +160,7 @@ class _Walk:
             number, is_new = self._number(x)
             return "plain", number, _Plain(x, self._items(attributes)) if is_new else None
         is_bare = facts.is_complete and not attributes
-        if facts.is_fixed or is_bare or _core.is_immutable(_registry.registry, x):
+        if facts.is_fixed or is_bare or _core.is_fixed(_registry.registry, x):
             try:
                 hash(x)
             except Exception:

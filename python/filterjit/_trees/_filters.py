@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._base._errors import short_repr
+from .._base._messages import format_pattern
 from .._base._package import public
-from .._base._words import format_pattern
 from .._compat import _equinox_compat
 from . import _registry
 

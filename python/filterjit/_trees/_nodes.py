@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import _core
-from .._base._words import path_text
+from .._base._messages import path_text
 
 
 @dataclasses.dataclass(slots=True)

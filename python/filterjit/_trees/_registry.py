@@ -18,12 +18,12 @@ import jax
 import jax.tree_util as jtu
 
 from .. import _core
-from .._base import _words
+from .._base import _messages
 from .._compat import _equinox_compat, _flax_compat, _jax_compat, _registered_compat
 from ._values import (
     OwnEquality,
+    fixed_of,
     has_other_dict,
-    immutable_of,
     is_like_generated,
     static_contents,
     static_key,
@@ -262,12 +262,12 @@ def _classify_custom(cls: type, x: Any) -> dict[str, Any]:
         parts: Any = flatten(x)
         if not (isinstance(parts, tuple) and _same_objects(parts[0], flatten_one_level(x)[0])):
             flatten = None
-    is_itself = _registered_compat.is_registered_static(cls)
-    return {"kind": "custom", "flatten": flatten, "is_itself": is_itself} | _key_of(cls)
+    is_own_aux = _registered_compat.is_registered_static(cls)
+    return {"kind": "custom", "flatten": flatten, "is_own_aux": is_own_aux} | _key_of(cls)
 
 
-# Static types with unchanging values: a value always equals itself.
-_IMMUTABLE: frozenset[type] = frozenset(
+# Static types with fixed values (csrc/structure/statics.h).
+_FIXED: frozenset[type] = frozenset(
     {
         OwnEquality,
         jax.numpy.ufunc,
@@ -282,12 +282,12 @@ _IMMUTABLE: frozenset[type] = frozenset(
 def _key_of(cls: type) -> dict[str, Any]:
     """Says how values of a type compare, for `FjNodeKind`."""
     key = static_key(cls)
-    if key is _core.identity or cls in _IMMUTABLE:
-        return {"key": key, "immutable": True}
+    if key is _core.identity or cls in _FIXED:
+        return {"key": key, "fixed": True}
     contents = _flax_compat.contents(cls)
     return {
         "key": key,
-        "immutable": immutable_of(cls) or _flax_compat.immutable(cls),
+        "fixed": fixed_of(cls) or _flax_compat.fixed(cls),
         "contents": static_contents(cls) if contents is None else contents,
     }
 
@@ -346,7 +346,7 @@ registry: _core.Registry = _core.Registry(
     flatten_one_level=flatten_one_level,
     flatten_with_keys=flatten_with_keys,
     missing=_Missing(),
-    words=_words,
+    messages=_messages,
 )
 
 

@@ -21,7 +21,7 @@ A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a va
 ``functools.cached_property``. An instance has *hidden memory* if a C base class outside `ROWS`
 makes it larger.
 
-*Immutable* values are never compared with themselves: enum members, classes, JAX's shardings,
+*Fixed* values are never compared with themselves: enum members, classes, JAX's shardings,
 meshes and ufuncs, NumPy's own dtypes, and Flax's mapping of attributes that are data.
 
 For some types, the core sees by addresses that a value hasn't changed, and compares two values
@@ -698,8 +698,8 @@ def _is_builtin_dtype(x: np.dtype[Any]) -> bool:
     return bool(x.isbuiltin) and x.metadata is None
 
 
-def immutable_of(cls: type) -> Callable[[Any], bool] | None:
-    """Returns a predicate for immutable values of the type, or None if none are known."""
+def fixed_of(cls: type) -> Callable[[Any], bool] | None:
+    """Returns a predicate for fixed values of the type, or None if none are known."""
     return _is_builtin_dtype if issubclass(cls, np.dtype) else None
 
 

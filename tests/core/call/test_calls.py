@@ -78,7 +78,7 @@ def test_the_function_fails() -> None:
     f = make_jit(lambda x, n: 1 // n)
     for _ in range(3):
         raised(ZeroDivisionError, f, Array(), 0)
-    assert variants(f) == [], "a variant that was never traced is not kept"
+    assert variants(f) == [], "a variant that was never traced is not cached"
     assert f._hooks.count("failed") == 3
     assert f(Array(), 1) == 1
     f = make_jit(lambda x: 1 // (not isinstance(x.value, str)))

@@ -40,7 +40,7 @@ def plan_each(direct: Any, arrays: Sequence[Any]) -> None:
 # ---- entries ----
 
 
-def test_four_are_kept(backend: Backend) -> None:
+def test_at_most_four(backend: Backend) -> None:
     direct, arrays = backend.jit(), kinds(5)
     plan_each(direct, arrays[:4])
     assert direct.num_entries == 4
@@ -88,10 +88,10 @@ def test_forget_and_clear(backend: Backend) -> None:
     assert sharding() is None
 
 
-# ---- fixed entries ----
+# ---- added entries ----
 
 
-def test_fixed_entries(backend: Backend) -> None:
+def test_added_entries(backend: Backend) -> None:
     """They are only added: none is learned or replaced, and calls don't pause."""
     jit, arrays = DirectJit(backend), kinds(9)
     direct, passed = core.Direct(backend.context, jit, None), kinds(10)[9]
@@ -120,7 +120,7 @@ def test_fixed_entries(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("plan", ["no plan", (1, 2)])
-def test_bad_fixed_entries(backend: Backend, plan: Any) -> None:
+def test_bad_added_entries(backend: Backend, plan: Any) -> None:
     jit = DirectJit(backend)
     with pytest.raises(TypeError):
         core.Direct(backend.context, jit, None).add(plan, (DirectArray(),))

@@ -119,7 +119,7 @@ DICTS: dict[str, Callable[[int], Any]] = {
     "dict": lambda i: {"w": Array(i), "b": None, "n": i, "s": f"name {i}"},
     "unsorted": lambda i: dict(zip("dbac", (Array(i), 1, Array(-i), (1, 2)), strict=True)),
     "numbers": lambda i: {3: Array(i), 1: Array(-i), 2: i},
-    "held": lambda i: Frozen({"w": Array(i), "b": i}),
+    "dict_field": lambda i: Frozen({"w": Array(i), "b": i}),
     "statics in a slot": lambda i: Variable(Array(i), kind=i, other="text"),
 }
 # The objects that can be changed.
@@ -239,7 +239,7 @@ SEQUENCES: dict[str, tuple[Callable[[int], Any], list[Callable[[Any], Any]]]] = 
             lambda x: setattr(x, "__class__", type("Other", (Described,), {})),
         ],
     ),
-    "held dicts": (
+    "dict fields": (
         lambda i: HeldMixed(items={"k": Array(i)}, x=Array(-i), meta={"m": 1}, tag="tag"),
         [
             *(lambda x, name=name: delattr(x, name) for name in ("tag", "meta", "x", "items")),  # type: ignore[misc]
@@ -248,13 +248,13 @@ SEQUENCES: dict[str, tuple[Callable[[int], Any], list[Callable[[Any], Any]]]] = 
         ],
     ),
     "empty dict": (
-        lambda i: {"w": Array(i), "n": i, "d": {}, "held": Frozen({}), "one": {1: 1}},
+        lambda i: {"w": Array(i), "n": i, "d": {}, "frozen": Frozen({}), "one": {1: 1}},
         [
             lambda x: x["one"].clear(),
             *(lambda x, k=k: x[k].update(k=Array()) for k in ("d", "d", "one", "one")),  # type: ignore[misc]
             *(lambda x, k=k: x[k].clear() for k in ("d", "one")),  # type: ignore[misc]
-            *(lambda x: x["held"].items.update(k=Array()),) * 2,
-            lambda x: x["held"].items.clear(),
+            *(lambda x: x["frozen"].items.update(k=Array()),) * 2,
+            lambda x: x["frozen"].items.clear(),
         ],
     ),
     # The record gives the array that is there now.

@@ -165,9 +165,9 @@ def direct_calls_that_evict(kept: Kept) -> Any:
 
 @operation(Kept, check=is_right)
 def direct_call_with_an_added_entry(kept: Kept) -> Any:
-    fixed = core.Direct(kept.context, jitted, None)
-    fixed.add(plan(None, (X, Y)), (X, Y))
-    return fixed(X, Y)
+    loaded = core.Direct(kept.context, jitted, None)
+    loaded.add(plan(None, (X, Y)), (X, Y))
+    return loaded(X, Y)
 
 
 @operation(nothing, [2, True, None])

@@ -22,7 +22,7 @@ STATICS: dict[str, Callable[[World, Any], Any]] = {
     "a static field": lambda w, loud: Linear(weight=w.y, size=loud),
     "a field of a dataclass": lambda w, loud: Record(w.y, 1, loud),
     "a field of an object": lambda w, loud: Slots(x=w.y, y=[Array()], tag=loud),
-    "a held field": lambda w, loud: cs.Variable(w.y, kind=loud, other=1),
+    "a dict field": lambda w, loud: cs.Variable(w.y, kind=loud, other=1),
     "a described type": lambda w, loud: Described(("x",), x=w.y, y=loud),
     "the keys of an ordered dict": lambda w, loud: collections.OrderedDict([(loud, w.y), ("a", 1)]),
     "a default factory": lambda w, loud: collections.defaultdict(loud, a=w.y),
@@ -52,7 +52,7 @@ def with_dict(x: Any, attributes: dict[str, Any]) -> Any:
 
 KEYS: dict[str, Callable[[World, Any], Any]] = {
     "keys": lambda w, key: {key("a"): w.y, key("b"): 1},
-    "the keys of a held field": lambda w, key: Frozen({key("b"): w.y, key("a"): 1}),
+    "the keys of a dict field": lambda w, key: Frozen({key("b"): w.y, key("a"): 1}),
     "the names of a module": lambda w, key: with_dict(
         Linear(), {key("weight"): w.y, "bias": None, key("size"): 1, "activation": 2}
     ),
@@ -154,7 +154,7 @@ place(
 )
 place("field_of_a_dataclass", lambda w: w.loud_field(Record, "data")(Array(), 1, 2))
 place("field_of_an_object", lambda w: w.loud_field(Pair, "x")(x=w.y, y=[Array()], tag=1))
-place("held_field_of_an_object", lambda w: w.loud_field(Frozen, "items")({"b": w.y, "a": [1]}))
+place("dict_field_of_an_object", lambda w: w.loud_field(Frozen, "items")({"b": w.y, "a": [1]}))
 place("setter_of_a_module", lambda w: w.loud_field(Linear, "weight", True)(weight=w.y, size=1))
 place("setter_of_an_object", lambda w: w.loud_field(Pair, "y", True)(x=w.y, y=[Array()], tag=1))
 place("setter_of_what_is_made", lambda w: w.loud_field(Frozen, "made", True)({"b": w.y, "a": 1}))
@@ -280,11 +280,11 @@ place(
 # What `classify` says of the type of a leaf or node.
 KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
     "key_of_a_kind": (Keyed(3), lambda w: cs.static(lambda v: w.answer((v.key,)))),
-    "key_of_an_immutable_type": (
+    "key_of_a_fixed_type": (
         Keyed(3),
         lambda w: cs.static(lambda v: w.answer((v.key,)), True),
     ),
-    "whether_a_value_is_immutable": (
+    "whether_a_value_is_fixed": (
         Keyed(3),
         lambda w: cs.static(lambda v: 1, lambda v: w.answer(True)),
     ),
@@ -294,7 +294,7 @@ KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
         lambda w: w.after(cs.classify)(Linear, None),
     ),
     "details_of_an_object": (Pair(x=Array(), y=1, tag=2), lambda w: w.answer(PAIR)),
-    "names_that_are_held": (
+    "names_that_are_dict_fields": (
         Pair(x=Array(), y=1, tag=2),
         lambda w: PAIR | {"dict_fields": (w.loud(str, "__eq__")("none"),)},
     ),
@@ -309,7 +309,7 @@ KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
 }
 for _name, (_leaf, _told) in KINDS.items():
     _trap = lambda w, leaf=_leaf: copy.copy(leaf)
-    place(_name, _trap, kind=(type(_leaf), _told), fresh="immutable_type" in _name)
+    place(_name, _trap, kind=(type(_leaf), _told), fresh="fixed_type" in _name)
 place(
     "mapping_of_a_partial",
     lambda w: Static(),

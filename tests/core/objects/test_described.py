@@ -143,7 +143,7 @@ BAD_DETAILS: list[Any] = [
     *(bad(build=mode, factories={"y": list}) for mode in ("call", "init")),
     *(bad(keys=keys) for keys in ((), ("x", "y"), ([],), (["x"],), ((1, 2),))),
     *(bad(dynamic=(1,)), bad(static=(1,)), bad(dynamic=["x"])),
-    *(bad(dict_fields=held) for held in (None, 3)),
+    *(bad(dict_fields=x) for x in (None, 3)),
     *(bad(build="fill", factories=makers) for makers in ({1: list}, None)),
 ]
 

@@ -91,7 +91,7 @@ def test_attributes_that_are_not_where_they_are_stored(registry: Any, make: Any)
 
 
 @pytest.mark.parametrize("base", [Pair, Slotted, WithProperty])
-def test_immutable_values_of_equal_fields(base: Any) -> None:
+def test_fixed_values_of_equal_fields(base: Any) -> None:
     """They are seen to be equal by their fields; dicts there are compared item by item."""
 
     class Fixed(base):  # type: ignore[misc]

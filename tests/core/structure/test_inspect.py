@@ -44,11 +44,11 @@ def test_statics(registry: Any) -> None:
     assert structure._statics() == [(9, held), (10, len)] == structure._statics(True)
 
 
-def test_held(registry: Any) -> None:
+def test_inside_statics(registry: Any) -> None:
     one, other = bytearray(b"a"), bytearray(b"b")
     static = {"a": (other, [2])}
     structure = flat(registry, Linear(weight=X, bias=1, size=[one], activation=static))
-    assert [id(x) for x in structure._held(bytearray)] == [id(one), id(other)]
-    assert structure._held(dict) == [static]
+    assert [id(x) for x in structure._inside_statics(bytearray)] == [id(one), id(other)]
+    assert structure._inside_statics(dict) == [static]
     with pytest.raises(TypeError, match="expected a type"):
-        structure._held("a")
+        structure._inside_statics("a")

@@ -44,7 +44,7 @@ EXAMPLES = int(os.environ.get("FILTERJIT_EXAMPLES", "100"))
 def classify_all(cls: type, x: Any) -> Any:
     if cls is Own:
         return static(None, None, ("a", "b"))
-    # Those of classify_pairs ask by == whether they are immutable, and that is always true here.
+    # Those of classify_pairs ask by == whether they are fixed, and that is always true here.
     return classify(cls, x) if cls is Keyed else classify_pairs(cls, x)
 
 

@@ -193,11 +193,11 @@ def test_another_object_at_the_same_address(registry: Any) -> None:
 # ---- what Python asks ----
 
 
-def test_same_static_and_is_immutable(registry: Any) -> None:
-    ask = lambda value: core.is_immutable(registry, value)
+def test_same_static_and_is_fixed(registry: Any) -> None:
+    ask = lambda value: core.is_fixed(registry, value)
     assert all(map(ask, (1, "a", 2.5, None, (), (1, "a"), by_identity)))
     assert not any(map(ask, ([], {}, {1}, (1, [2]), Value(1), Keyed(1))))
-    for function, number in ((core.is_immutable, 2), (core.same_static, 3)):
+    for function, number in ((core.is_fixed, 2), (core.same_static, 3)):
         for arguments in ((), (registry,), (1, 2, 3)[:number], (registry, 1, 2, 3)):
             with pytest.raises(TypeError, match=r"must be \(registry, "):
                 function(*arguments)
@@ -205,5 +205,5 @@ def test_same_static_and_is_immutable(registry: Any) -> None:
     pair = frozenset([bad, 1]), frozenset([Hostile(), 1])
     bad.on_hash = lambda: 1 / 0
     assert not core.same_static(registry, *pair)
-    with pytest.raises(ZeroDivisionError):  # of the question whether the key is "immutable"
+    with pytest.raises(ZeroDivisionError):  # of the question whether the key is "fixed"
         core.flatten(registry, Box([1], aux=Keyed(Hostile(on_eq=lambda: 1 / 0))))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from core_support import core, words
+from core_support import core, messages
 from trees_support import trees
 
 
@@ -54,7 +54,7 @@ def test_the_paths_of_leaves(registry: Any, name: str) -> None:
     tree = trees()[name]
     structure = core.tree_flatten(registry, tree, True, None)[1]
     paths = structure._key_paths()
-    shown = [words.path_text(path) for path in paths]
+    shown = [messages.path_text(path) for path in paths]
     assert structure.paths == tuple(map(text, paths))
     assert [
         note.removeprefix("(while a filter was asked about ")

@@ -22,7 +22,7 @@ def flatten(x: Any) -> Any:
 
 KEYS: dict[str, Any] = {
     "contents": {"key": key, "contents": ("a", "b")},
-    "immutable": {"key": key, "immutable": True},
+    "fixed": {"key": key, "fixed": True},
     "key": {"key": key},
     "by its ==": {},
 }
@@ -30,7 +30,7 @@ KEYS: dict[str, Any] = {
 
 @pytest.fixture(params=KEYS)
 def registry(request: pytest.FixtureRequest) -> Any:
-    kind = {"kind": "custom", "flatten": flatten, "is_itself": True} | KEYS[request.param]
+    kind = {"kind": "custom", "flatten": flatten, "is_own_aux": True} | KEYS[request.param]
     return make_registry(
         classify=lambda cls, x: kind if issubclass(cls, Pair) else classify(cls, x),
         flatten_one_level=flatten,

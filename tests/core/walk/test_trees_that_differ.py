@@ -21,7 +21,7 @@ DICTS: list[dict[Any, Any]] = [
 ]
 DIFFERENT: dict[str, list[Any]] = {
     "dicts": DICTS,
-    "held dicts": [Frozen(items) for items in DICTS],
+    "dict fields": [Frozen(items) for items in DICTS],
     "ordered": [
         *(collections.OrderedDict(a=1, b=2), collections.OrderedDict(b=2, a=1), {"a": 1, "b": 2}),
         collections.OrderedDict(a=1, b=True),

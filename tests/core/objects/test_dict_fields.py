@@ -6,7 +6,7 @@ import pytest
 from core_support import Array, Frozen, Variable, core, identical, same, testing
 from node_support import HeldMixed
 
-# ---- held dicts ----
+# ---- dict fields ----
 
 
 class _Sub(dict):  # type: ignore[type-arg]
@@ -16,7 +16,7 @@ class _Sub(dict):  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("value", [None, 1, [1], _Sub(k=1), "text"])
-def test_a_held_value_that_is_no_dict(registry: Any, value: Any) -> None:
+def test_a_dict_field_that_is_no_dict(registry: Any, value: Any) -> None:
     """Its class is flattened by its functions then."""
     tree = [Frozen({"k": Array(1)})]
     _, structure = core.flatten(registry, tree)

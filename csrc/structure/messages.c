@@ -1,15 +1,15 @@
-/* Calls the formatters in _base/_words.py, which run Python code, such as reprs. */
-#include "structure/words.h"
+/* Calls the formatters in _base/_messages.py, which run Python code, such as reprs. */
+#include "structure/messages.h"
 
 PyObject *
-fj_words_call(FjRegistry *registry, const char *name, const char *format, ...)
+fj_messages_call(FjRegistry *registry, const char *name, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
     PyObject *args = Py_VaBuildValue(format, values);
     va_end(values);
     PyObject *function =
-        args == NULL ? NULL : PyObject_GetAttrString(registry->types->words, name);
+        args == NULL ? NULL : PyObject_GetAttrString(registry->types->messages, name);
     PyObject *result = function == NULL ? NULL : PyObject_CallObject(function, args);
     Py_XDECREF(function);
     Py_XDECREF(args);
@@ -17,10 +17,10 @@ fj_words_call(FjRegistry *registry, const char *name, const char *format, ...)
 }
 
 void
-fj_words_note_context(FjRegistry *registry)
+fj_messages_note_context(FjRegistry *registry)
 {
     PyObject *exception = fj_compat_get_raised(); /* none is set while Python code runs */
-    PyObject *done = fj_words_call(registry, "note_context", "(O)", exception);
+    PyObject *done = fj_messages_call(registry, "note_context", "(O)", exception);
     if (done == NULL) {
         PyErr_Clear(); /* the exception matters more than its note */
     }

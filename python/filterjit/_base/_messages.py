@@ -1,6 +1,6 @@
 """Formats text about a Structure: paths, its repr, errors and notes.
 
-The C core calls these functions as the `words` of a Registry. This module imports only the standard
+The C core calls these functions as the `messages` of a Registry. This module imports only the standard
 library, because the core's tests run without JAX.
 """
 
