@@ -26,7 +26,7 @@ def test_the_core_compares_what_the_rows_say() -> None:
     """It has rules of its own for built-in types."""
     of_rows = [x for _, _, x in held_values() if facts_of(type(x)).base is type(x)]
     for x in of_rows:
-        assert not (_core.is_immutable(registry, x) and facts_of(type(x)).is_mutable)
+        assert not (_core.is_fixed(registry, x) and facts_of(type(x)).is_mutable)
     shared = 0
     for x, y in itertools.combinations(of_rows, 2):
         if type(x) is type(y) and not ROWS[type(x)].is_around:
