@@ -6,7 +6,7 @@
  *          the time before (fj_cache_predict).  If the arguments don't match, flattens them
  *          (flatten.c) and looks up their Structure (cache.c).  If no variant has it, Python
  *          compiles one.
- *   call   Calls the variant's callable, a flat jax.jit, with the arrays.
+ *   call   Calls the variant's callable, a Direct, with the arrays.
  *   build  Builds the user's tree (build.c) from the Output that the callable returned.
  *
  * Python does everything else, in hooks (call_hooks.c).  A hit calls only one of them: `run`,
