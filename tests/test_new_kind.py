@@ -48,8 +48,8 @@ _, structure = _core.flatten(registry, [deque])
 print(structure, structure._nodes()[1][0])
 """
 PRINTED = """\
-`x`: different static value: was aux data 3, is 4
-`x`: different static value: was aux data 3, is None
+`x`: different static value: was aux data the int 3, is the int 4
+`x`: different type: was aux data the int 3, is None
 `x`: different structure: was a deque, is a list of 2 items
 Structure([deque(0: *, 1: 'a')]) deque
 """

@@ -66,6 +66,8 @@ def test_places(fun: str, name: str) -> None:
         b(*args(x, here))
     for x in PLACED.values():
         b(*args(x, here)), b(*args(x, here)), b(*args(here, here))
+    for _ in range(60):  # calls rest after many that matched nothing
+        b(*args(here, here))
     is_direct = b.is_direct(*args(here, here))
     assert is_direct == (name != MOVED) or fun == "not read", (counts(b.ours), refusals(b.ours))
 

@@ -65,7 +65,7 @@ CASES: list[tuple[str | None, str | None, dict[str, Any]]] = [
 @pytest.mark.parametrize(("lowered", "saved", "options"), CASES)
 def test_files(lowered: str, saved: str, options: dict[str, Any], tmp_path: Path) -> None:
     """The loaded function is called under the mesh of the trace, as a hit is."""
-    f = filter_jit(depends_on_the_mesh, **options)
+    f = filter_jit(lambda x: depends_on_the_mesh(x), **options)
     with CONTEXTS.get(lowered, contextlib.nullcontext)():
         now = jax.sharding.get_abstract_mesh()
         x = X if now.empty else jax.device_put(X, P("a"))

@@ -218,11 +218,14 @@ class Comparison:
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
             self._add(_new_class(type(y)), path, *words)
-        elif x is None or y is None:
-            self._add_nodes(_table.OPTIONAL._replace(kind="type"), path, was, now)
-        elif type(x) is not type(y):
+        elif x is None or y is None or type(x) is not type(y):
             numbers = isinstance(x, NUMBERS) and isinstance(y, NUMBERS) and not self._fixed
-            self._add_nodes(_table.NUMBER_TYPE if numbers else _table.TYPE, path, was, now)
+            row = _table.NUMBER_TYPE if numbers else _table.TYPE
+            row = _table.OPTIONAL._replace(kind="type") if x is None or y is None else row
+            if was.kind != "static":  # aux data
+                self._add(row, path, *in_words(x, y, describe))
+            else:
+                self._add_nodes(row, path, was, now)
         else:
             self._add_other_value(x, y, path)
 
@@ -517,5 +520,6 @@ def _where(sharding: Any) -> str:
     if sharding is None:
         return "on no mesh"
     axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
-    spec = f"{sharding.spec} " * any(x is not None for x in sharding.spec)  # of explicit axes
+    is_explicit = "Explicit" in repr(getattr(sharding.mesh, "axis_types", ""))
+    spec = f"{sharding.spec} " * is_explicit  # of other axes, arrays' types say nothing
     return f"{spec}on a mesh of {axes}"
