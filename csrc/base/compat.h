@@ -174,7 +174,7 @@ fj_compat_enter_frames(void)
     thread->py_recursion_remaining -= FJ_COMPAT_FRAMES;
     return 0;
 #else
-    return Py_EnterRecursiveCall(" in a jitted call");
+    return Py_EnterRecursiveCall(" in a jitted call") ? -1 : 0; /* it returns 1 */
 #endif
 }
 

@@ -36,6 +36,8 @@ Part = tuple[Any, ...]
 
 _IDENTITY = type(_core.identity(object()))
 _GENERATED = "<string>"  # the file of a dataclass's methods
+# Members of a class that Python makes: annotations (with all of its dict), and the values of an enum.
+_UNSTABLE = ("__annotate_func__", "_value2member_map_")
 _UNSAID = ("maxsize", "on_retrace")  # settings that don't affect a program
 
 
@@ -136,9 +138,9 @@ class _Walk:
             for name, x in vars(base).items():
                 if name == "__dataclass_fields__":
                     x = [(y.name, y.init, y.compare, y.kw_only, y.default) for y in x.values()]
-                elif (
+                elif name in _UNSTABLE or (
                     name.startswith("__") and (not callable(x) or _is_generated(x))
-                ) or name == "_value2member_map_":
+                ):
                     continue
                 found.append((name, self._lenient(x)))
         return "class", *found
