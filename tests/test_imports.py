@@ -1,12 +1,15 @@
-"""The modules of the package: which a start does without, and how they are called."""
+"""The modules of the package: which a start does without, and the names that they share with C."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import filterjit
-from support.processes import run_code
+from filterjit._call import _selection
+from filterjit._observe import _report
+from support.processes import ROOT, run_code
 
 # What is called, in this order, and a module that is imported then.
 USES = {
@@ -67,3 +70,11 @@ def test_what_is_imported_when_it_is_used() -> None:
     assert left_out("_observe", first) == {"", *(f"._{name}" for name in OBSERVE)}
     for code, module in USES.items():
         assert module in found[code] and module not in first, code
+
+
+def test_names_and_flags_that_the_core_shares() -> None:
+    header = (ROOT / "csrc" / "call" / "direct_argument.h").read_text()
+    assert re.findall(r"^    ROUTE\((\w+)\)", header, re.M) == ["direct", *_report._REASONS]
+    header = (ROOT / "csrc" / "walk" / "flatten.h").read_text()
+    flags = re.findall(r"^#define FJ_(\w+)_ARGUMENT (\d)", header, re.M)
+    assert flags == [(x, str(getattr(_selection, x))) for x in ("STATIC", "TRACED", "CHOSEN")]
