@@ -179,7 +179,7 @@ leave_counters(const FjCache *self)
     }
     PyObject *exception = fj_compat_get_raised();
     PyObject *counters = Py_BuildValue("KKN", fj_total(&self->calls), fj_total(&self->hits),
-                                       fj_times_as_tuple(&self->times));
+                                       fj_times_as_dict(&self->times));
     if (counters == NULL || PyObject_SetAttrString(self->record, "counters", counters) < 0) {
         PyErr_Clear();
     }

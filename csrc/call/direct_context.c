@@ -5,24 +5,25 @@
 
 #include "base/state.h"
 
+#define KEYWORD(index, keyword, ...) #keyword,
+#define ANY_FORMAT(index, keyword) "O"
+#define TYPE_FORMAT(index, keyword, type) "O!"
+#define ANY_ADDRESS(index, keyword) , &parts[index]
+#define TYPE_ADDRESS(index, keyword, type) , &type, &parts[index]
+
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    if ((kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) ||
-        PyTuple_GET_SIZE(args) != FJ_NUM_PARTS ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_ARRAY_TYPE)) ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_KEY_TYPE)) ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_ARRAY)) ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_SCALAR)) ||
-        !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
-        PyErr_Format(PyExc_TypeError,
-                     "DirectContext takes %d objects, as direct_context.h lists them",
-                     (int)FJ_NUM_PARTS);
+    static char *keywords[] = {FJ_PARTS(KEYWORD, KEYWORD) NULL};
+    PyObject *parts[FJ_NUM_PARTS];
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs,
+                                     FJ_PARTS(ANY_FORMAT, TYPE_FORMAT) ":DirectContext",
+                                     keywords FJ_PARTS(ANY_ADDRESS, TYPE_ADDRESS))) {
         return NULL;
     }
     FjDirectContext *self = (FjDirectContext *)type->tp_alloc(type, 0);
     for (Py_ssize_t i = 0; self != NULL && i < FJ_NUM_PARTS; i++) {
-        self->parts[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
+        self->parts[i] = Py_NewRef(parts[i]);
     }
     return (PyObject *)self;
 }

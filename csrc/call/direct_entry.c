@@ -128,12 +128,27 @@ set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
 int
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
+    /* `trace` and `checks_deleted` come first, because Python code can run in their
+     * conversion. */
+    static char *names[] = {"trace",     "checks_deleted", "execute", "handlers",
+                            "constants", "flags",          "puts",    NULL};
     PyObject *execute, *handlers, *constants, *flags, *puts;
     Py_ssize_t trace, num_read = 0, num_other = 0;
     int checks_deleted;
-    if (!fj_expect_tuple(plan, "plan") ||
-        !PyArg_ParseTuple(plan, "OO!O!SnpO!", &execute, &PyList_Type, &handlers, &PyTuple_Type,
-                          &constants, &flags, &trace, &checks_deleted, &PyTuple_Type, &puts)) {
+    if (!PyDict_CheckExact(plan)) {
+        PyErr_Format(PyExc_TypeError, "a plan is a dict, not a %.100s",
+                     Py_TYPE(plan)->tp_name);
+        return -1;
+    }
+    PyObject *none = PyTuple_New(0);
+    int parsed = none == NULL
+                     ? 0
+                     : PyArg_ParseTupleAndKeywords(none, plan, "npOO!O!SO!:plan", names,
+                                                   &trace, &checks_deleted, &execute,
+                                                   &PyList_Type, &handlers, &PyTuple_Type,
+                                                   &constants, &flags, &PyTuple_Type, &puts);
+    Py_XDECREF(none);
+    if (!parsed) {
         return -1;
     }
     if (entry->execute != NULL) { /* code run by the parser made a plan */

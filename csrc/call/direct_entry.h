@@ -32,10 +32,11 @@ typedef struct {
 FjDirectEntry *fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                                    PyObject *const *args, Py_ssize_t nargs);
 
-/* Sets an entry's plan: (execute, handlers, constants, flags, trace, checks_deleted, puts).
- * `flags` has a byte per argument: 1 if the program reads it, plus 2 if its layout matters.
- * `puts` has (aval, sharding, devices) for each host value that the program reads, in order.
- * 0 (also if the entry has a plan by this time), or -1 with an error and no plan. */
+/* Sets an entry's plan: a dict with `execute`, `handlers`, `constants`, `flags`, `trace`,
+ * `checks_deleted` and `puts`, which nothing else changes.  `flags` has a byte per argument: 1
+ * if the program reads it, plus 2 if its layout matters.  `puts` has (aval, sharding, devices)
+ * for each host value that the program reads, in order. 0 (also if the entry has a plan by
+ * this time), or -1 with an error and no plan. */
 int fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan);
 
 /* (P) Drops a reference.  Keeps the current exception, if any. */

@@ -197,17 +197,18 @@ fj_output_flatten(PyObject *module, PyObject *op)
 }
 
 PyObject *
-fj_times_as_tuple(const FjTimes *times)
+fj_times_as_dict(const FjTimes *times)
 {
-    return Py_BuildValue("KKKKKK", FJ_LOAD_COUNT(times->hits), FJ_LOAD_COUNT(times->hit),
-                         FJ_LOAD_COUNT(times->waited), FJ_LOAD_COUNT(times->runs),
-                         FJ_LOAD_COUNT(times->around), FJ_LOAD_COUNT(times->ran));
+    return Py_BuildValue("{sKsKsKsKsKsK}", "hits", FJ_LOAD_COUNT(times->hits), "hit",
+                         FJ_LOAD_COUNT(times->hit), "waited", FJ_LOAD_COUNT(times->waited),
+                         "runs", FJ_LOAD_COUNT(times->runs), "around",
+                         FJ_LOAD_COUNT(times->around), "ran", FJ_LOAD_COUNT(times->ran));
 }
 
 PyObject *
 fj_times_get(PyObject *object, void *offset)
 {
-    return fj_times_as_tuple((FjTimes *)((char *)object + (size_t)offset));
+    return fj_times_as_dict((FjTimes *)((char *)object + (size_t)offset));
 }
 
 PyObject *

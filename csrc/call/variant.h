@@ -40,8 +40,8 @@ fj_times_add(FjTimes *times, unsigned long long taken, unsigned long long waited
     (void)FJ_ADD(times->ran, ran);
 }
 
-/* Returns a new tuple of the fields.  The getter's closure is the offset. */
-PyObject *fj_times_as_tuple(const FjTimes *times);
+/* Returns a new dict of the fields.  The getter's closure is the offset. */
+PyObject *fj_times_as_dict(const FjTimes *times);
 PyObject *fj_times_get(PyObject *object, void *offset);
 
 /* The result of one trace.  If it contains no arrays, its program returns one array that the

@@ -24,7 +24,7 @@ import filterjit
 from filterjit import _core, filter_jit
 from filterjit.__main__ import main
 from filterjit._base import _versions
-from filterjit._call import _direct, _selection
+from filterjit._call import _direct
 from filterjit._observe import _report
 from filterjit._observe._recorder import recorder
 from support.processes import ROOT, environment, run, run_code
@@ -618,9 +618,6 @@ def test_lines_of_operations_as_numbers() -> None:
     assert any(x["file"] == __file__ and x["compiles"] > 0 < x["compiling"] for x in lines)
 
 
-def test_names_and_flags_that_the_core_shares() -> None:
+def test_names_that_the_core_shares() -> None:
     header = (ROOT / "csrc" / "call" / "direct_argument.h").read_text()
     assert re.findall(r"^    ROUTE\((\w+)\)", header, re.M) == ["direct", *_report._REASONS]
-    header = (ROOT / "csrc" / "walk" / "flatten.h").read_text()
-    flags = re.findall(r"^#define FJ_(\w+)_ARGUMENT (\d)", header, re.M)
-    assert flags == [(x, str(getattr(_selection, x))) for x in ("STATIC", "TRACED", "CHOSEN")]
