@@ -82,7 +82,6 @@ def leaf_in_two_trees(path: list[Any], first: int, second: int) -> str:
 
 
 def some_of(paths: Sequence[str]) -> str:
-    """Lists the first few paths, for an error."""
     some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
     return some or "no leaves"
 

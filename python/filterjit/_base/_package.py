@@ -85,5 +85,4 @@ def _file_of(module: str) -> str | None:
 
 
 def is_library_class(cls: type) -> bool:
-    """True if a class belongs to Python or an installed library."""
     return is_library(cls.__module__)

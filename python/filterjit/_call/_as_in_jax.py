@@ -121,7 +121,7 @@ class PlainHooks(AsInJax):
         exception = failure.exception
         if isinstance(exception, HandOver):
             return str(exception)
-        if _errors.is_of_sorting(exception):
+        if _errors.failed_operation(exception) == "sort":
             return _errors.add_path(exception)
         if failure.variant is None:
             # Flattening the arguments or hashing a static one failed.

@@ -34,7 +34,6 @@ from ._settings import Settings
 from ._trace import FlatFunction, contents
 
 _jax_compat.hide_from_tracebacks(__file__)
-_jax_compat.hide_from_tracebacks(_signature.__file__)
 
 
 def registry_for(settings: Settings) -> _core.Registry:
@@ -48,7 +47,6 @@ def registry_for(settings: Settings) -> _core.Registry:
 
 
 def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.Parameters:
-    """Returns `parameters` with the flags of the settings."""
     if settings.traced:
         return settings.traced.mark(parameters)
     static = settings.static

@@ -9,9 +9,7 @@ import jax
 from . import _private
 
 
-def registered_dataclass_fields(
-    cls: type,
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def registered_dataclass_fields(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Returns the names of the data and meta fields of a class registered by
     ``jax.tree_util.register_dataclass``, otherwise None. Fallback: None, and its registered
     functions handle the class."""
