@@ -22,9 +22,7 @@ def public(x: _T, module: str = "filterjit") -> _T:
     return x
 
 
-def public_type(x: _T) -> _T:
-    """Decorates a public class of `filterjit.types`."""
-    return public(x, "filterjit.types")
+public_type = functools.partial(public, module="filterjit.types")
 
 
 def advising(x: Any, others: Mapping[str, str]) -> Any:

@@ -73,9 +73,3 @@ def is_registered_static(cls: type) -> bool:
         for c in (cls, _RegisteredStatic)
     ]
     return None not in functions[0] and functions[0] == functions[1]
-
-
-def flatten_one_level() -> Callable[[Any], Any]:
-    """Returns JAX's function ``node -> (children, aux data)``, or None for a leaf."""
-    function: Callable[[Any], Any] = jax.tree_util.default_registry.flatten_one_level
-    return function

@@ -29,6 +29,7 @@ from .._base._package import is_installed, is_library
 from .._compat import _jax_compat
 from . import _codes, _keys, _values
 from ._codes import Place, Unsupported
+from ._registry import flatten_one_level
 from ._values import ATOMS, Facts
 
 Part = tuple[Any, ...]
@@ -190,7 +191,7 @@ class _Walk:
         if (found := _codes.parts_of(x)) is not None:
             return found[0], *self._all(found[1])
         if not jax.tree_util.all_leaves((x,)):
-            children, aux = jax.tree_util.default_registry.flatten_one_level(x)
+            children, aux = flatten_one_level(x)
             return "node", *self._all((cls, list(children), aux))
         if (key := _keys.static_key(cls)) is not None:
             contents = key(x)

@@ -36,7 +36,7 @@ _STATIC: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
 )
 
-flatten_one_level = _registered_compat.flatten_one_level()
+flatten_one_level: Callable[[Any], Any] = jtu.default_registry.flatten_one_level
 
 
 class _Missing:
