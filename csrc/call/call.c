@@ -163,16 +163,18 @@ find_variant(Call *call, FjGoal goal)
     return structure;
 }
 
+/* Returns the buffer for numbered objects, or NULL if nothing needs them. */
+static inline FjLeafBuf *
+numbered_objects(Call *call)
+{
+    return call->hook == NULL ? NULL : &call->hook->objects;
+}
+
 static FjMatch
 match_predicted(Call *call, FjVariant *predicted, FjMatchHint *hint)
 {
-    FjStructure *structure = predicted->structure;
-    FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
-    if (objects == NULL && structure->num_identities > 0) {
-        return FJ_MATCH_NO; /* no place for numbered objects */
-    }
-    return fj_match_arguments(structure, &predicted->known[fj_lane()][0], call->arguments,
-                              &call->arrays, objects, hint);
+    return fj_match_arguments(predicted->structure, &predicted->known[fj_lane()][0],
+                              call->arguments, &call->arrays, numbered_objects(call), hint);
 }
 
 /* Finds the variant among those that calls have switched to.  1, 0, or -1 with an error or if
@@ -180,12 +182,11 @@ match_predicted(Call *call, FjVariant *predicted, FjMatchHint *hint)
 static int
 match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
 {
-    FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
     for (int i = 0; !FJ_FREE_THREADED && i < FJ_CACHE_RECENT; i++) {
         FjVariant *variant = fj_cache_recent(call->cache, i);
         if (variant != NULL && variant != predicted &&
             fj_match_try(variant->structure, variant->known[0][0], call->arguments, hint,
-                         &call->arrays, objects)) {
+                         &call->arrays, numbered_objects(call))) {
             call->variant = (FjVariant *)Py_NewRef((PyObject *)variant);
             if (accept_arguments(call, variant->structure, 0) < 0) {
                 Py_CLEAR(call->variant);

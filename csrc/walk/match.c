@@ -116,25 +116,34 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
     return (FjMatch)result;
 }
 
+/* `stack` has FJ_SCRATCH_INLINE items. */
+static inline FjMatcher
+matcher_of(FjStructure *structure, const FjNode *first, FjLeafBuf *arrays, FjLeafBuf *objects,
+           PyObject **stack)
+{
+    return (FjMatcher){.structure = structure,
+                       .registry = structure->registry,
+                       .scratch = fj_scratch_of(stack),
+                       .arrays = arrays,
+                       .objects = objects,
+                       .next = first};
+}
+
 FjMatch
 fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
                    FjMatchHint *hint)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .scratch = fj_scratch_of(stack),
-                   .arrays = arrays,
-                   .objects = objects,
-                   .next = structure->nodes + 1,
-                   .hint = hint};
+    FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
+    m.hint = hint;
     if (!FJ_FREE_THREADED && *known == NULL) {
         *known = fj_known_new(structure);
     }
     if (structure->num_identities > 0 &&
-        fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0) {
-        return FJ_MATCH_ERROR;
+        (objects == NULL ||
+         fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0)) {
+        return objects == NULL ? FJ_MATCH_NO : FJ_MATCH_ERROR;
     }
 #if FJ_FREE_THREADED
     /* Here it only remembers distinct objects.  While taken, it belongs to this call. */
@@ -155,17 +164,12 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
              FjMatchHint *hint, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .scratch = fj_scratch_of(stack),
-                   .arrays = arrays,
-                   .objects = objects,
-                   .next = structure->nodes + 1,
-                   .is_try = 1,
-                   .hint = hint};
+    FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
     Py_ssize_t before = arrays->count, count = structure->nodes[0].arity;
     Py_ssize_t num_objects = (Py_ssize_t)structure->num_identities;
     int result = FJ_MATCH_YES;
+    m.is_try = 1;
+    m.hint = hint;
     if (FJ_FREE_THREADED || structure->may_run_python ||
         (num_objects > 0 && objects == NULL)) {
         return 0;
@@ -192,10 +196,6 @@ FjMatch
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .scratch = fj_scratch_of(stack),
-                   .arrays = arrays,
-                   .next = structure->nodes};
+    FjMatcher m = matcher_of(structure, structure->nodes, arrays, NULL, stack);
     return match_all(&m, &tree, 1, NULL);
 }

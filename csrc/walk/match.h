@@ -28,7 +28,7 @@ typedef struct {
  *
  * `*known`, initially NULL, remembers earlier arguments with this Structure, to avoid walking
  * them.  `objects`, initially empty, receives the numbered objects in order (Sharing in
- * structure.h); it can be NULL without numbered objects. */
+ * structure.h).  If it is NULL, a Structure with numbered objects matches nothing. */
 FjMatch fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                            PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
                            FjMatchHint *hint);
