@@ -275,6 +275,20 @@ read_contents(FjNodeKind *kind, const Answer *a)
                                      : 0;
 }
 
+/* Returns the code of the kind with this name.  FJ_KIND_COUNT with a ValueError if unknown. */
+static FjKindCode
+code_named(const char *name)
+{
+    int code = 0;
+    while (code < FJ_KIND_COUNT && strcmp(name, fj_code_info[code].name) != 0) {
+        code++;
+    }
+    if (code == FJ_KIND_COUNT) {
+        PyErr_Format(PyExc_ValueError, "classify() returned an unknown kind: %s", name);
+    }
+    return (FjKindCode)code;
+}
+
 int
 fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
 {
@@ -292,7 +306,7 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
                 .dict_fields = empty,
                 .flatten = Py_None,
                 .build = "call"};
-    int result = -1, code = 0;
+    int result = -1;
     if (!PyDict_Check(answer)) {
         PyErr_SetString(PyExc_TypeError, "classify() must return a dict");
     }
@@ -303,16 +317,10 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
                  &PyTuple_Type, &a.extra, &a.keys, &a.build, &PyTuple_Type, &a.dict_fields,
                  &PyDict_Type, &a.factories, &a.flatten, &a.describe, &a.fill_directly,
                  &a.is_own_aux)) {
-        while (code < FJ_KIND_COUNT && strcmp(a.kind, fj_code_info[code].name) != 0) {
-            code++;
-        }
-        kind->code = (FjKindCode)code;
-        if (code == FJ_KIND_COUNT) {
-            PyErr_Format(PyExc_ValueError, "classify() returned an unknown kind: %s", a.kind);
-        }
-        else {
-            result = read_comparison(kind, &a, empty) < 0 ? -1 : read_contents(kind, &a);
-        }
+        kind->code = code_named(a.kind);
+        result = kind->code == FJ_KIND_COUNT || read_comparison(kind, &a, empty) < 0
+                     ? -1
+                     : read_contents(kind, &a);
     }
     Py_XDECREF(empty);
     return result;
