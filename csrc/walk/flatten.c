@@ -172,21 +172,12 @@ is_fixed_tuple(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* The children of a container while they are walked.  Few, because they stay on the stack: see
- * FjContents. */
-typedef struct {
-    PyObject **items;
-    PyObject *owner;
-    Py_ssize_t count, trees, trees_end;
-    const uint8_t *are_dicts;
-} Children;
-
 /* (P) Reads a container and adds its node.  `kind` is NULL for a dict that an object holds as
  * a field, and then `is_static` if its values are static.  Returns the index of the node, or
  * -1 with an error. */
 static FJ_NOINLINE Py_ssize_t
 open_container(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static,
-               Children *children)
+               FjReadChildren *children)
 {
     FjContents c = {.registry = f->registry, .scratch = &f->scratch, .is_new = 1};
     int result = kind == NULL ? fj_contents_read_dict(&c, FJ_DICT, object, is_static)
@@ -199,7 +190,7 @@ open_container(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static,
         add_context(f, object, c.failed_to);
     }
     else if (result > 0) {
-        index = fj_structure_append(f->structure, c.code, c.count, c.type, c.aux);
+        index = fj_structure_append(f->structure, c.code, c.children.count, c.type, c.aux);
     }
     if (c.code == FJ_CUSTOM || c.runs_python) {
         f->array_type = f->static_type = NULL;
@@ -210,8 +201,7 @@ open_container(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static,
     }
     f->structure->nodes[index].flags |= (uint16_t)c.flags;
     f->structure->may_run_python |= c.runs_python;
-    *children =
-        (Children){c.children, c.owner, c.count, c.trees, c.trees_end, c.dict_children};
+    *children = c.children;
     Py_XDECREF(c.aux);
     Py_XDECREF(c.aux_data);
     return index;
@@ -223,7 +213,7 @@ static int walk(Flattener *f, PyObject *object);
 static int
 walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
 {
-    Children c;
+    FjReadChildren c; /* not all contents: recursion needs small frames */
     int result = 0;
     Py_ssize_t index = open_container(f, object, kind, is_static, &c);
     if (index < 0) {
@@ -231,14 +221,14 @@ walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
     }
     for (Py_ssize_t i = 0; i < c.count && result == 0; i++) {
         PyObject *child = c.items[i];
-        int is_tree = fj_is_tree_child(c.trees, c.trees_end, i);
+        int is_tree = fj_contents_is_tree(&c, i);
         result = FJ_UNLIKELY(child == NULL) ? add_nothing(f, FJ_MISSING)
-                 : FJ_UNLIKELY(c.are_dicts != NULL && c.are_dicts[i])
+                 : FJ_UNLIKELY(fj_contents_is_dict(&c, i))
                      ? walk_contents(f, child, NULL, !is_tree)
                  : is_tree ? walk(f, child)
                            : add_static(f, child, FJ_NODE_FIELD);
     }
-    fj_contents_drop(&f->scratch, c.owner, c.items, c.count);
+    fj_contents_drop(&f->scratch, &c);
     if (result < 0) {
         return -1;
     }

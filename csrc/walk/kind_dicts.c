@@ -118,10 +118,10 @@ read_values(FjContents *c, PyObject *dict, PyObject *keys, Py_ssize_t first)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
         if (value == NULL) {
-            c->count = first + i;
+            c->children.count = first + i;
             return PyErr_Occurred() ? -1 : 0;
         }
-        c->children[first + i] = value;
+        c->children.items[first + i] = value;
         int is_plain = PyUnicode_CheckExact(PyTuple_GET_ITEM(keys, i)) ||
                        PyLong_CheckExact(PyTuple_GET_ITEM(keys, i));
         c->flags &= is_plain ? FJ_NODE_PLAIN_KEYS : 0;
@@ -145,11 +145,11 @@ fj_contents_read_dict(FjContents *c, FjKindCode code, PyObject *dict, int is_sta
     if (fj_contents_reserve(c, PyTuple_GET_SIZE(c->aux) + has_factory) < 0) {
         return -1;
     }
-    c->trees = is_static ? c->count : has_factory;
+    c->children.trees = is_static ? c->children.count : has_factory;
     if (has_factory) {
-        c->children[0] = PyObject_GetAttrString(dict, "default_factory");
-        if (c->children[0] == NULL) {
-            c->count = 0;
+        c->children.items[0] = PyObject_GetAttrString(dict, "default_factory");
+        if (c->children.items[0] == NULL) {
+            c->children.count = 0;
             return -1;
         }
     }

@@ -343,7 +343,7 @@ static int
 has_contents(FjMatcher *m, const FjNode *node, const FjContents *c)
 {
     PyObject *value = c->code == FJ_CUSTOM ? c->aux_data : c->aux;
-    if (c->code != node->code || c->count != (Py_ssize_t)node->arity ||
+    if (c->code != node->code || c->children.count != (Py_ssize_t)node->arity ||
         c->type != fj_structure_info(m->structure, node)->type ||
         ((c->flags ^ node->flags) & FJ_NODE_WRAPPER) ||
         (fj_node_has_kind(node) && c->aux != node->aux)) {
@@ -403,7 +403,7 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
     if (result == FJ_MATCH_NEEDS_PYTHON) {
         result = read_contents(m, node, object, &contents);
         if (result == FJ_MATCH_YES) {
-            result = hold(m, node + 1, contents.children, children, node->arity);
+            result = hold(m, node + 1, contents.children.items, children, node->arity);
         }
     }
     if (result == FJ_MATCH_YES) {

@@ -109,18 +109,19 @@ check_contents(const Prefix *p, const FjNode *node, const FjContents *c)
         if (check_value(p, node, value, what) < 0) {
             return -1;
         }
-        return c->count == (Py_ssize_t)node->arity
+        return c->children.count == (Py_ssize_t)node->arity
                    ? 0
-                   : raise_difference(p, node, "children", PyLong_FromSsize_t(c->count),
+                   : raise_difference(p, node, "children",
+                                      PyLong_FromSsize_t(c->children.count),
                                       PyLong_FromUnsignedLong(node->arity));
     }
     int is_sequence = c->code == FJ_TUPLE || c->code == FJ_LIST;
-    if (c->code == node->code && c->count == (Py_ssize_t)node->arity &&
+    if (c->code == node->code && c->children.count == (Py_ssize_t)node->arity &&
         (!fj_node_has_kind(node) || c->aux == node->aux) &&
         !((c->flags ^ node->flags) & FJ_NODE_WRAPPER)) {
         return 0;
     }
-    return is_sequence ? differ_in_type(p, node, type_of(p, node), c->count)
+    return is_sequence ? differ_in_type(p, node, type_of(p, node), c->children.count)
                        : raise_difference(p, node, "attributes", type_and_size(c->type, -1),
                                           Py_NewRef(Py_None));
 }
@@ -148,9 +149,9 @@ static int
 walk_child(Prefix *p, const FjContents *c, Py_ssize_t i)
 {
     const FjNode *node = p->next;
-    PyObject *child = c->children[i];
-    int is_tree = fj_is_tree_child(c->trees, c->trees_end, i);
-    if (child != NULL && c->dict_children != NULL && c->dict_children[i]) {
+    PyObject *child = c->children.items[i];
+    int is_tree = fj_contents_is_tree(&c->children, i);
+    if (child != NULL && fj_contents_is_dict(&c->children, i)) {
         return walk_dict(p, FJ_DICT, child, !is_tree);
     }
     if (child != NULL && is_tree) {
@@ -174,7 +175,7 @@ walk_contents(Prefix *p, const FjNode *node, PyObject *object, FjContents *c, in
     else if (result == 0) {
         result = fj_contents_changed(object);
     }
-    for (Py_ssize_t i = 0; i < c->count && result == 0; i++) {
+    for (Py_ssize_t i = 0; i < c->children.count && result == 0; i++) {
         result = walk_child(p, c, i);
     }
     fj_contents_clear(c);
