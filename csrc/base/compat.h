@@ -308,35 +308,6 @@ fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObje
     return PyDict_Next(dict, position, key, value);
 }
 
-/* Searches for this very key object, without hashing, among the `limit` entries from
- * `*position` on.  Returns its value (borrowed) and sets `*position` for fj_compat_dict_next
- * to continue after it.  NULL if absent, or if not all keys have always been exactly str. */
-static inline PyObject *
-fj_compat_dict_find_object(PyObject *dict, PyObject *key, Py_ssize_t limit,
-                           Py_ssize_t *position)
-{
-#if FJ_HAVE_INSTANCE_VALUES
-    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
-    if (keys->dk_kind == DICT_KEYS_UNICODE) {
-        const PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
-        Py_ssize_t at = *position;
-        for (Py_ssize_t tried = 0; tried < Py_MIN(limit, keys->dk_nentries); tried++, at++) {
-            at = at < keys->dk_nentries ? at : 0;
-            if (entries[at].me_key == key) {
-                *position = at + 1;
-                return entries[at].me_value;
-            }
-        }
-    }
-#else
-    (void)dict;
-    (void)key;
-    (void)limit;
-    (void)position;
-#endif
-    return NULL;
-}
-
 #if FJ_HAVE_INSTANCE_VALUES
 
 /* Returns the keys that instances of a heap type share, or NULL. */

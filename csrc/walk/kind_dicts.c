@@ -38,20 +38,20 @@ look_up(PyObject *dict, PyObject *const *names, Py_ssize_t count, PyObject **val
     return 1;
 }
 
-/* fj_peek_names from the entry at `position` on, after the first `next` names. */
+/* fj_peek_objects from the entry at `position` on, after the first `next` names. */
 static FJ_NOINLINE int
 peek_in_other_order(PyObject *dict, PyObject *const *names, Py_ssize_t count,
-                    PyObject **values, Py_ssize_t position, Py_ssize_t next)
+                    Py_ssize_t passed, PyObject **values, Py_ssize_t position, Py_ssize_t next)
 {
     PyObject *key, *value;
-    Py_ssize_t budget = PASSED * count;
+    Py_ssize_t budget = passed * count;
     for (Py_ssize_t i = next; i < count; i++) {
         values[i] = NULL;
     }
     while (fj_compat_dict_next(dict, &position, &key, &value)) {
         next = find_name(key, names, count, next, &budget);
         if (next < 0) {
-            return look_up(dict, names, count, values);
+            return 0;
         }
         values[next++] = value;
     }
@@ -60,22 +60,37 @@ peek_in_other_order(PyObject *dict, PyObject *const *names, Py_ssize_t count,
 
 /* Nearly always, the dict's next key is the very object of the next name.  __init__ often sets
  * static fields first. */
-int
-fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
+static inline int
+peek_objects(PyObject *dict, PyObject *const *names, Py_ssize_t count, Py_ssize_t passed,
+             PyObject **values)
 {
-    PyObject *const *items = ((PyTupleObject *)names)->ob_item;
     PyObject *key, *value;
     Py_ssize_t position = 0, before = 0, next = 0;
     while (next < count && fj_compat_dict_next(dict, &position, &key, &value)) {
-        if (FJ_UNLIKELY(key != items[next])) {
-            return peek_in_other_order(dict, items, count, values, before, next);
+        if (FJ_UNLIKELY(key != names[next])) {
+            return peek_in_other_order(dict, names, count, passed, values, before, next);
         }
         values[next++] = value;
         before = position;
     }
-    return next == count && PyDict_GET_SIZE(dict) == count
+    return (next == count && PyDict_GET_SIZE(dict) == count) ||
+           peek_in_other_order(dict, names, count, passed, values, position, next);
+}
+
+int
+fj_peek_objects(PyObject *dict, PyObject *names, Py_ssize_t count, Py_ssize_t passed,
+                PyObject **values)
+{
+    return peek_objects(dict, ((PyTupleObject *)names)->ob_item, count, passed, values);
+}
+
+int
+fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
+{
+    PyObject *const *items = ((PyTupleObject *)names)->ob_item;
+    return FJ_LIKELY(peek_objects(dict, items, count, PASSED, values))
                ? 1
-               : peek_in_other_order(dict, items, count, values, position, next);
+               : look_up(dict, items, count, values);
 }
 
 int

@@ -15,8 +15,9 @@
  * a record can therefore belong to a dead object, or to a new object in its place.  The check
  * is exact nevertheless:
  *
- * 1. No Python code runs from the start of a check until the walk has pushed the arrays.
- *    During that time no object changes, dies or is created.
+ * 1. No Python code runs from the start of a check until the arrays are pushed, or from the
+ *    start of a match until its argument is recorded.  During that time no object changes,
+ *    dies or is created.
  * 2. The check only follows addresses of live objects.  It compares the first container with
  *    the argument, which the caller holds.  It reads any other container after its parent's
  *    block equaled the copy: a live parent holds the address at that moment.
@@ -46,9 +47,10 @@
 #include "base/address_map.h"
 #include "structure/fields.h"
 #include "structure/record.h"
+#include "walk/kind_dicts.h"
 
 #define LONGEST_STREAK 64
-#define TRIED 1000 /* entries of a dict that are searched for a key */
+#define PASSED 1000 /* names passed for each key of a dict in a different order */
 
 /* A further occurrence of a numbered object. */
 typedef struct {
@@ -212,151 +214,212 @@ fj_known_push(const FjKnownArgument *argument, FjLeafBuf *arrays, FjLeafBuf *obj
 
 /* ---- recording ---- */
 
-int
-fj_known_start(FjKnownArgument *argument, PyObject *object)
-{
-    argument->streak = object == argument->candidate ? argument->streak + 1 : 1;
-    argument->candidate = object;
-    if (argument->streak < argument->required_streak) {
-        return 0; /* the argument recorded before could come back */
-    }
-    forget(argument);
-    return 1;
-}
-
-void
-fj_known_end(FjKnownArgument *argument, int matched, PyObject *object, PyObject *const *arrays,
-             Py_ssize_t num_arrays, PyObject *const *objects, Py_ssize_t num_objects)
-{
-    if (!matched || argument->record.failed ||
-        !fj_vector_append_addresses(&argument->arrays, arrays, num_arrays) ||
-        !fj_vector_append_addresses(&argument->objects, objects, num_objects)) {
-        give_up(argument);
-        return;
-    }
-    argument->object = object;
-}
-
-void
-fj_known_fail(FjKnownArgument *argument)
-{
-    argument->record.failed = 1;
-}
-
-/* True if the first `count` keys are, as these very objects, keys of the dict. */
-static int
-has_keys(PyObject *dict, PyObject *keys, uint32_t count)
-{
-    Py_ssize_t position = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        PyObject *wanted = PyTuple_GET_ITEM(keys, i), *key, *value;
-        if ((!fj_compat_dict_next(dict, &position, &key, &value) || key != wanted) &&
-            fj_compat_dict_find_object(dict, wanted, TRIED, &position) == NULL) {
-            return 0;
-        }
-    }
-    return 1;
-}
+/* The walk that records an argument. */
+typedef struct {
+    FjKnownArgument *argument;
+    const FjStructure *structure;
+    const FjNode *first;
+    PyObject **objects;  /* of each node from `first` on, set when its parent is recorded */
+    PyObject **children; /* room for the children of any container */
+} Recording;
 
 static void
-add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *dict)
+set_children(const Recording *r, const FjNode *node, PyObject *const *children)
 {
-    if (PyDict_CheckExact(dict) && PyDict_GET_SIZE(dict) == (Py_ssize_t)count &&
-        has_keys(dict, keys, count)) {
-        fj_record_add_dict(&argument->record, dict);
+    const FjNode *child = node + 1;
+    for (uint32_t i = 0; i < node->arity; i++) {
+        r->objects[child - r->first] = children[i];
+        child = fj_structure_skip(r->structure, child);
+    }
+}
+
+/* For a list or tuple. */
+static void
+record_items(const Recording *r, const FjNode *node, PyObject *sequence)
+{
+    fj_record_add_items(&r->argument->record, sequence,
+                        node->code == FJ_LIST ? FJ_IN_LIST : FJ_IN_TUPLE);
+    set_children(r, node, PySequence_Fast_ITEMS(sequence));
+}
+
+/* For a dict with exactly these keys: these very objects, which the Structure holds. */
+static void
+record_dict(const Recording *r, const FjNode *node, PyObject *keys, PyObject *dict)
+{
+    FjRecord *record = &r->argument->record;
+    if (PyDict_CheckExact(dict) && PyDict_GET_SIZE(dict) == (Py_ssize_t)node->arity &&
+        fj_peek_objects(dict, keys, node->arity, PASSED, r->children)) {
+        fj_record_add_dict(record, dict);
+        set_children(r, node, r->children);
     }
     else {
-        fj_known_fail(argument);
+        record->failed = 1;
     }
 }
 
 /* For a Module that isn't a wrapper, without extra attributes. */
 static void
-add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
+record_module(const Recording *r, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
+    FjRecord *record = &r->argument->record;
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {
         PyErr_Clear();
-        fj_known_fail(argument);
+        record->failed = 1;
     }
     else if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
-        fj_known_fail(argument);
+        record->failed = 1;
     }
     else if (view.values != NULL && kind->placed == view.used && kind->reach <= view.used) {
         /* The first values are the fields, none of them absent. */
-        fj_record_add(&argument->record, object, FJ_IN_VALUES, view.values, view.used);
+        fj_record_add(record, object, FJ_IN_VALUES, view.values, view.used);
+        for (uint32_t i = 0; i < node->arity; i++) {
+            r->children[i] = view.values[kind->places[i]];
+        }
+        set_children(r, node, r->children);
     }
     else if (view.values == NULL && view.dict != NULL) {
-        fj_record_add(&argument->record, object, FJ_IN_ITS_DICT, &view.dict, 1);
-        add_dict(argument, kind->names, node->arity, view.dict);
+        fj_record_add(record, object, FJ_IN_ITS_DICT, &view.dict, 1);
+        record_dict(r, node, kind->names, view.dict);
     }
     else {
-        fj_known_fail(argument);
+        record->failed = 1;
     }
 }
 
 static void
-add_object(FjKnownArgument *argument, const FjNode *node, PyObject *object,
-           Py_ssize_t num_arrays)
+record_object(const Recording *r, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
-    FjRecorded *added = fj_record_add_fields(&argument->record, object, kind);
-    if (added != NULL && added->place == FJ_IN_SLOTS && kind->dynamic == 1 &&
-        node[1].code == FJ_ARRAY) {
-        added->array = (uint32_t)num_arrays + 1;
+    FjRecord *record = &r->argument->record;
+    FjRecorded *added = fj_record_add_fields(record, object, kind);
+    if (added == NULL) {
+        return;
+    }
+    set_children(r, node,
+                 (PyObject **)record->items.items + record->items.count - added->size);
+    if (added->place == FJ_IN_SLOTS && kind->dynamic == 1 && node[1].code == FJ_ARRAY) {
+        added->array = (uint32_t)r->argument->arrays.count + 1;
     }
 }
 
-void
-fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
-             PyObject *object, Py_ssize_t num_arrays)
+/* Records a value that isn't the Structure's own, or can change, by its snapshot. */
+static void
+record_static(const Recording *r, const FjNode *node, PyObject *value)
 {
-    const PyTypeObject *type = fj_structure_info(structure, node)->type;
-    FjRecord *record = &argument->record;
-    if (record->failed || (type != NULL && Py_TYPE(object) != type)) {
+    FjRecord *record = &r->argument->record;
+    FjSnapshot *snapshot = fj_structure_info(r->structure, node)->snapshot;
+    PyObject *expected = fj_structure_value(node);
+    if (value == expected && (node->flags & FJ_NODE_FIXED)) {
+        return;
+    }
+    if (snapshot == NULL) { /* an inert value: its address can be reused */
         record->failed = 1;
         return;
     }
-    if (object == node->aux || (node->flags & FJ_NODE_OWN_AUX)) {
-        return; /* a fixed tuple is known by its address, a static by its snapshot */
+    fj_record_add_static(record, value, snapshot, fj_snapshot_is_same);
+    if (value != expected) {
+        fj_record_add_static(record, expected, snapshot, fj_snapshot_is_same);
     }
-    if (type == &PyDict_Type) {
-        add_dict(argument, node->aux, node->arity, object);
+}
+
+/* A further occurrence of a numbered object. */
+static void
+record_ref(const Recording *r, const FjNode *node, PyObject *object)
+{
+    Ref *ref = fj_vector_append(&r->argument->refs, 1, sizeof(Ref));
+    if (ref == NULL) {
+        r->argument->record.failed = 1;
+        return;
     }
-    else if (node->code == FJ_MODULE) {
-        add_module(argument, node, object);
+    *ref = (Ref){object, fj_node_number(node)};
+}
+
+/* Records the object of a node.  Returns the next node. */
+static const FjNode *
+record_node(const Recording *r, const FjNode *node)
+{
+    FjKnownArgument *argument = r->argument;
+    PyObject *object = r->objects[node - r->first];
+    int failed = 0;
+    if (node->flags & FJ_NODE_IDENTITY) {
+        failed = !fj_vector_append_addresses(&argument->objects, &object, 1);
     }
-    else if (fj_node_has_kind(node) && node->code != FJ_NAMEDTUPLE) {
-        add_object(argument, node, object, num_arrays);
+    if (node->flags & FJ_NODE_OWN_AUX) {
+        record_static(r, node, object);
     }
-    else if (PyList_CheckExact(object) || PyTuple_Check(object)) {
-        fj_record_add_items(record, object, PyTuple_Check(object) ? FJ_IN_TUPLE : FJ_IN_LIST);
+    else if (node->code == FJ_TUPLE && object == node->aux) { /* fixed */
+        return fj_structure_skip(r->structure, node);
     }
     else {
-        record->failed = 1;
+        switch (node->code) {
+        case FJ_NONE:
+            break;
+        case FJ_ARRAY:
+            failed = !fj_vector_append_addresses(&argument->arrays, &object, 1);
+            break;
+        case FJ_STATIC:
+            record_static(r, node, object);
+            break;
+        case FJ_TUPLE:
+        case FJ_LIST:
+        case FJ_NAMEDTUPLE:
+            record_items(r, node, object);
+            break;
+        case FJ_DICT:
+            record_dict(r, node, node->aux, object);
+            break;
+        case FJ_MODULE:
+            record_module(r, node, object);
+            break;
+        case FJ_OBJECT:
+            record_object(r, node, object);
+            break;
+        case FJ_REF:
+            record_ref(r, node, object);
+            break;
+        default:
+            failed = 1;
+        }
     }
+    argument->record.failed |= failed;
+    return node + 1;
 }
 
-void
-fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure,
-                    const FjNode *node, PyObject *value)
+/* Records an argument that matches the subtree of `first`. */
+static void
+record(FjKnownArgument *argument, const FjStructure *structure, const FjNode *first,
+       PyObject *object)
 {
-    FjSnapshot *snapshot = fj_structure_info(structure, node)->snapshot;
-    PyObject *expected = fj_structure_value(node);
-    fj_record_add_static(&argument->record, value, snapshot, fj_snapshot_is_same);
-    if (value != expected) {
-        fj_record_add_static(&argument->record, expected, snapshot, fj_snapshot_is_same);
-    }
-}
-
-void
-fj_known_add_ref(FjKnownArgument *argument, PyObject *object, uint32_t number)
-{
-    Ref *ref = fj_vector_append(&argument->refs, 1, sizeof(Ref));
-    if (ref == NULL) {
-        fj_known_fail(argument);
+    const FjNode *end = fj_structure_skip(structure, first);
+    PyObject **objects = PyMem_New(PyObject *, 2 * (size_t)(end - first));
+    if (objects == NULL) {
+        argument->record.failed = 1;
         return;
     }
-    *ref = (Ref){object, number};
+    const Recording r = {argument, structure, first, objects, objects + (end - first)};
+    objects[0] = object;
+    for (const FjNode *node = first; node < end && !argument->record.failed;) {
+        node = record_node(&r, node);
+    }
+    PyMem_Free(objects);
+}
+
+void
+fj_known_note(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
+              PyObject *object)
+{
+    argument->streak = object == argument->candidate ? argument->streak + 1 : 1;
+    argument->candidate = object;
+    if (argument->streak < argument->required_streak) {
+        return; /* the argument recorded before could come back */
+    }
+    forget(argument);
+    record(argument, structure, node, object);
+    if (argument->record.failed) {
+        give_up(argument);
+        return;
+    }
+    argument->object = object;
 }

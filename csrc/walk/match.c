@@ -19,8 +19,8 @@
  * children are read in one step, under the container's lock.  Most of a model consists of
  * statics that are the Structure's very objects.  These need no references.
  *
- * If a large argument has been the same object for some calls, a borrowed walk records it
- * (known.h).  While it is unchanged, it isn't walked.
+ * If a large argument has been the same object for some calls, it is recorded after a borrowed
+ * match (known.h).  While it is unchanged, it isn't walked.
  *
  * Numbered objects (Sharing in structure.h) are pushed too, before their children.  A REF
  * matches the object with its number, and all numbered objects must be distinct.
@@ -32,26 +32,19 @@
 
 #include "walk/match_nodes.h"
 
-/* Checks a large argument, or matches it and records it if that is worthwhile. */
+/* Checks a large argument, or matches it. */
 static FJ_NOINLINE int
 match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
 {
-    Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
+    const FjNode *node = m->next;
     if (FJ_LIKELY(fj_known_check(argument, m->registry, object))) {
-        m->next = fj_structure_skip(m->structure, m->next);
+        m->next = fj_structure_skip(m->structure, node);
         return fj_known_push(argument, m->arrays, m->objects);
     }
-    if (m->is_try || !fj_known_start(argument, object)) {
-        return fj_match_node(m, object);
-    }
-    m->recording = argument;
-    m->first_array = m->arrays->count;
     int result = fj_match_node(m, object);
-    m->recording = NULL;
-    fj_known_end(argument, result == FJ_MATCH_YES, object, m->arrays->items + m->first_array,
-                 m->arrays->count - m->first_array,
-                 m->objects == NULL ? NULL : m->objects->items + first_object,
-                 m->objects == NULL ? 0 : m->objects->count - first_object);
+    if (result == FJ_MATCH_YES && !m->is_try) {
+        fj_known_note(argument, m->structure, node, object);
+    }
     return result;
 }
 

@@ -11,15 +11,6 @@
 
 /* These functions return an FjMatch or FJ_MATCH_NEEDS_PYTHON. */
 
-/* Stops recording: this address no longer identifies the object. */
-static inline void
-fail_record(FjMatcher *m)
-{
-    if (m->recording != NULL) {
-        fj_known_fail(m->recording);
-    }
-}
-
 /* ---- leaves ---- */
 
 /* (P) */
@@ -80,21 +71,7 @@ match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_NO;
     }
     int same = fj_structure_match(m->structure, node, object);
-    if (same == FJ_SNAPSHOT_NEEDS_PYTHON) {
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
-    if (same > 0 && m->recording != NULL) {
-        fj_known_add_static(m->recording, m->structure, node, object);
-    }
-    return same;
-}
-
-/* Two inert statics that are different objects. */
-static FJ_NOINLINE int
-match_inert(FjMatcher *m, PyObject *expected, PyObject *object)
-{
-    fail_record(m);
-    return fj_static_equal(m->registry, expected, object);
+    return same == FJ_SNAPSHOT_NEEDS_PYTHON ? FJ_MATCH_NEEDS_PYTHON : same;
 }
 
 /* Matches a static or the aux data of a custom node with `expected`, the node's own. */
@@ -111,18 +88,12 @@ match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *obje
         return match_held_value(m, node, object);
     }
     /* FJ_NODE_FIXED isn't enough: the class could have gained an __eq__ since then. */
-    return fj_static_is_inert(m->registry, expected) ? match_inert(m, expected, object)
-                                                     : match_mutable_static(m, node, object);
+    return fj_static_is_inert(m->registry, expected)
+               ? fj_static_equal(m->registry, expected, object)
+               : match_mutable_static(m, node, object);
 }
 
 /* ---- children ---- */
-
-static FJ_NOINLINE int
-match_missing(FjMatcher *m, PyObject *object)
-{
-    fail_record(m);
-    return object == NULL || object == fj_registry_missing(m->registry);
-}
 
 /* `object` is NULL if the child is absent. */
 static inline int
@@ -130,7 +101,7 @@ match_child(FjMatcher *m, PyObject *object)
 {
     if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
         m->next++;
-        return match_missing(m, object);
+        return object == NULL || object == fj_registry_missing(m->registry);
     }
     return object == NULL ? FJ_MATCH_NO : fj_match_node(m, object);
 }
@@ -435,19 +406,6 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
                : match_held(m, node, object);
 }
 
-/* Pushes a numbered object, and adds a container to the current record. */
-static FJ_NOINLINE void
-note_container(FjMatcher *m, const FjNode *node, PyObject *object)
-{
-    if (m->recording != NULL) {
-        fj_known_add(m->recording, m->structure, node, object,
-                     m->arrays->count - m->first_array);
-    }
-    if (node->flags & FJ_NODE_IDENTITY) {
-        fj_leafbuf_push_reserved(m->objects, object);
-    }
-}
-
 static FJ_NOINLINE int
 match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -470,8 +428,8 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
 static int
 match_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL)) {
-        note_container(m, node, object);
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY)) {
+        fj_leafbuf_push_reserved(m->objects, object);
     }
     if (FJ_UNLIKELY(m->holds)) {
         return match_held_container(m, node, object);
@@ -508,18 +466,6 @@ match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
     return result;
 }
 
-/* The object with this number was pushed before the REF. */
-static FJ_NOINLINE int
-match_ref(FjMatcher *m, const FjNode *node, PyObject *object)
-{
-    uint32_t number = fj_node_number(node);
-    if (m->recording != NULL) {
-        fj_known_add_ref(m->recording, object, number);
-    }
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): only arguments have a REF. */
-    return m->objects->items[number] == object;
-}
-
 int
 fj_match_node(FjMatcher *m, PyObject *object)
 {
@@ -532,8 +478,9 @@ fj_match_node(FjMatcher *m, PyObject *object)
         return match_array(m, node, object);
     case FJ_STATIC:
         return match_value(m, node, node->aux, object);
-    case FJ_REF:
-        return match_ref(m, node, object);
+    case FJ_REF: /* only of arguments; the object was pushed before */
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
+        return m->objects->items[fj_node_number(node)] == object;
     default:
         break;
     }

@@ -12,10 +12,8 @@ typedef struct {
     FjStructure *structure;
     FjRegistry *registry;
     FjLeafBuf *arrays;
-    FjLeafBuf *objects;         /* the numbered ones, or NULL without any */
-    FjScratch scratch;          /* for children that are read */
-    FjKnownArgument *recording; /* being recorded, or NULL */
-    Py_ssize_t first_array;     /* number of arrays before this argument's */
+    FjLeafBuf *objects; /* the numbered ones, or NULL without any */
+    FjScratch scratch;  /* for children that are read */
     const FjNode *next;
     int holds;         /* the mode */
     int is_try;        /* records nothing */
