@@ -23,6 +23,7 @@
 #include "base/common.h"
 #include "structure/record.h"
 #include "structure/registry.h"
+#include "structure/statics.h"
 
 typedef enum {
     FJ_PART_INERT,
@@ -76,9 +77,10 @@ typedef struct FjSnapshot {
  * mappingproxy.  NULL for any other value. */
 PyObject *fj_snapshot_dict(PyObject *value);
 
-/* (P) Returns a snapshot for fj_snapshot_free.  TypeError if `value` is unhashable and not a
- * `field` (statics.h). */
-FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
+/* (P) Returns a snapshot of a value with this rule, for fj_snapshot_free.  TypeError if
+ * `value` is unhashable and not a `field` (statics.h). */
+FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, FjStaticRule rule,
+                             int field);
 
 /* (P) `snapshot` can be NULL.  Keeps the current exception. */
 void fj_snapshot_free(FjSnapshot *snapshot);

@@ -445,7 +445,8 @@ has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
     if (unchanged != 0) {
         return unchanged;
     }
-    FjSnapshot *now = fj_snapshot_take(self->registry, value, 1);
+    FjStaticRule rule = fj_static_rule(self->registry, value);
+    FjSnapshot *now = fj_snapshot_take(self->registry, value, rule, 1);
     int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
     if (!FJ_FREE_THREADED && same > 0 && now->python_free) {
         FjSnapshot *before = self->parts[index].equal;
@@ -496,10 +497,11 @@ fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
     if (Py_TYPE(a) != Py_TYPE(b)) {
         return 0;
     }
-    if (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b)) {
+    FjStaticRule rule = fj_static_rule(registry, a);
+    if (fj_static_rule_is_inert(rule) && fj_static_is_inert(registry, b)) {
         return fj_static_equal(registry, a, b);
     }
-    FjSnapshot *snapshot = fj_snapshot_take(registry, a, 1);
+    FjSnapshot *snapshot = fj_snapshot_take(registry, a, rule, 1);
     int same = snapshot == NULL ? -1 : fj_snapshot_has(snapshot, b);
     fj_snapshot_free(snapshot);
     return same;

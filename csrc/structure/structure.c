@@ -101,14 +101,15 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
         return 0;
     }
     FjSnapshot *snapshot = NULL;
-    if (fj_static_is_inert(self->registry, value)) {
-        if (fj_static_hash(self->registry, value, &info->hash) < 0) {
+    FjStaticRule rule = fj_static_rule(self->registry, value);
+    if (fj_static_rule_is_inert(rule)) {
+        if (fj_static_hash(self->registry, value, rule, &info->hash) < 0) {
             return -1;
         }
     }
     else {
         int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
-        snapshot = fj_snapshot_take(self->registry, value, field);
+        snapshot = fj_snapshot_take(self->registry, value, rule, field);
         if (snapshot == NULL) {
             return -1;
         }

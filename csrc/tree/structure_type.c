@@ -287,7 +287,7 @@ structure_paths(PyObject *op, void *Py_UNUSED(closure))
 static int
 is_atom(FjRegistry *registry, PyObject *value)
 {
-    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
+    FjStaticRule rule = fj_static_rule(registry, value);
     return rule == FJ_BY_VALUE || rule == FJ_FLOAT_BITS || rule == FJ_COMPLEX_BITS;
 }
 

@@ -49,10 +49,10 @@ add_array(Flattener *f, PyObject *object)
 }
 
 static FJ_NOINLINE int
-add_mutable_static(Flattener *f, PyObject *object, int flag)
+add_mutable_static(Flattener *f, PyObject *object, FjStaticRule rule, int flag)
 {
     int is_asked = flag == FJ_NODE_MAYBE_ARRAY;
-    int is_fixed = is_asked ? 0 : fj_static_is_fixed(f->registry, object);
+    int is_fixed = is_asked ? 0 : fj_static_is_fixed(f->registry, object, rule);
     FjNode *node = is_fixed < 0 ? NULL : fj_structure_add(f->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
@@ -68,8 +68,9 @@ add_mutable_static(Flattener *f, PyObject *object, int flag)
 static int
 add_static(Flattener *f, PyObject *object, int flag)
 {
-    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY || !fj_static_is_inert(f->registry, object))) {
-        return add_mutable_static(f, object, flag);
+    FjStaticRule rule = fj_static_rule(f->registry, object);
+    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY || !fj_static_rule_is_inert(rule))) {
+        return add_mutable_static(f, object, rule, flag);
     }
     FjNode *node = fj_structure_add(f->structure, FJ_STATIC, object);
     if (node == NULL) {

@@ -55,7 +55,8 @@ read_parts(FjContents *c, PyObject *object, const FjNodeKind *kind, PyObject *pa
         return -1;
     }
     c->aux = PyTuple_Pack(3, aux_data, unflatten, keys);
-    int is_fixed = c->aux == NULL ? -1 : fj_static_is_fixed(c->registry, aux_data);
+    FjStaticRule rule = fj_static_rule(c->registry, aux_data);
+    int is_fixed = c->aux == NULL ? -1 : fj_static_is_fixed(c->registry, aux_data, rule);
     if (is_fixed < 0) {
         return -1;
     }
