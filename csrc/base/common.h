@@ -28,6 +28,9 @@
 #define FJ_PREFETCH(address) ((void)0)
 #endif
 
+/* A result of functions that run no Python code: only Python code can tell. */
+#define FJ_NEEDS_PYTHON (-2)
+
 /* Returns 1 if `result` is a tuple, as PyArg_ParseTuple requires, or 0 with a TypeError that
  * names the Python function `function`. */
 static inline int

@@ -96,11 +96,8 @@ fj_snapshot_hash(const FjSnapshot *snapshot)
 /* (P) 1, 0, or -1 with an error. */
 int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
 
-/* fj_snapshot_match would need Python code. */
-#define FJ_SNAPSHOT_NEEDS_PYTHON (-2)
-
 /* True if `value`, which the caller holds, currently equals the snapshot: 1, 0 or
- * FJ_SNAPSHOT_NEEDS_PYTHON.  Runs no Python code and doesn't fail. */
+ * FJ_NEEDS_PYTHON.  Runs no Python code and doesn't fail. */
 int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 
 /* An FjSameStatic: true if fj_snapshot_match is 1 for the recorded value. */

@@ -150,7 +150,7 @@ is_known(const FjSnapshotPart *part, PyObject *value)
            fj_snapshot_match(part->equal, value) == 1;
 }
 
-/* Leaves a value to Python code unless it is known.  FJ_SNAPSHOT_NEEDS_PYTHON if none can run.
+/* Leaves a value to Python code unless it is known.  FJ_NEEDS_PYTHON if none can run.
  */
 static int
 leave_to_python(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
@@ -162,7 +162,7 @@ leave_to_python(const Comparison *c, const FjSnapshotPart *part, PyObject *value
         return 1;
     }
     if (c->for_python == NULL || fj_leafbuf_push(c->for_python, value) < 0) {
-        return FJ_SNAPSHOT_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     c->indices[c->for_python->count - 1] = (uint32_t)(part - c->snapshot->parts);
     return 1;
@@ -375,7 +375,7 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         c->record->failed = 1;
     }
     if (part->code == FJ_PART_ANCESTOR) {
-        return c->record != NULL && !c->record->failed ? 1 : FJ_SNAPSHOT_NEEDS_PYTHON;
+        return c->record != NULL && !c->record->failed ? 1 : FJ_NEEDS_PYTHON;
     }
     if (part->type == NULL) {
         return match_inert(c, part, value);
@@ -405,7 +405,7 @@ fj_snapshot_match(FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
     if (FJ_FREE_THREADED || !self->python_free) {
-        return FJ_SNAPSHOT_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     if (value == self->parts->object) {
         if (!self->recorded) {
@@ -415,7 +415,7 @@ fj_snapshot_match(FjSnapshot *self, PyObject *value)
             return 1;
         }
     }
-    return self->cyclic ? FJ_SNAPSHOT_NEEDS_PYTHON : match_part(&c, self->parts, value);
+    return self->cyclic ? FJ_NEEDS_PYTHON : match_part(&c, self->parts, value);
 }
 
 int
@@ -461,7 +461,7 @@ int
 fj_snapshot_has(FjSnapshot *self, PyObject *value)
 {
     int same = fj_snapshot_match(self, value);
-    if (same != FJ_SNAPSHOT_NEEDS_PYTHON) {
+    if (same != FJ_NEEDS_PYTHON) {
         return same;
     }
     if (FJ_FREE_THREADED || self->count == 1 || self->cyclic) {
@@ -485,7 +485,7 @@ fj_snapshot_has(FjSnapshot *self, PyObject *value)
     fj_leafbuf_clear(&for_python);
     PyMem_Free(c.indices);
     fj_compat_set_raised(exception);
-    return same == FJ_SNAPSHOT_NEEDS_PYTHON ? -1 : same;
+    return same == FJ_NEEDS_PYTHON ? -1 : same;
 }
 
 int

@@ -167,7 +167,7 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
     FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     PyObject *expected = fj_structure_value(node);
     if (!FJ_LOAD_INT(self->hashed) || snapshot == NULL) {
-        return FJ_SNAPSHOT_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     int same = fj_snapshot_match(snapshot, value);
     return same > 0 && value != expected ? fj_snapshot_match(snapshot, expected) : same;

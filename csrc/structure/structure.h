@@ -311,7 +311,7 @@ int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* The same without Python code, for a value that isn't inert: 1, 0 or
- * FJ_SNAPSHOT_NEEDS_PYTHON. */
+ * FJ_NEEDS_PYTHON. */
 int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* (P) Sets `__filterjit_error_context__` of the current exception to (operation, path of the

@@ -30,7 +30,7 @@ static int
 look_up(PyObject *dict, PyObject *const *names, Py_ssize_t count, PyObject **values)
 {
     if (FJ_FREE_THREADED || !fj_compat_dict_is_unicode(dict)) {
-        return FJ_PEEK_NEEDS_PYTHON; /* a look-up can run an __eq__ */
+        return FJ_NEEDS_PYTHON; /* a look-up can run an __eq__ */
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         values[i] = PyDict_GetItemWithError(dict, names[i]);
@@ -101,7 +101,7 @@ fj_peek_dict(const FjNode *node, PyObject *dict, PyObject **children)
         return 0;
     }
     if (!(node->flags & FJ_NODE_PLAIN_KEYS)) {
-        return FJ_PEEK_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     if (node->code == FJ_DEFAULT_DICT) {
         PyObject *factory = PyObject_GetAttrString(dict, "default_factory");

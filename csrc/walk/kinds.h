@@ -9,9 +9,6 @@
 #include "base/scratch.h"
 #include "walk/build.h"
 
-/* A result of peeking. */
-#define FJ_PEEK_NEEDS_PYTHON (-2) /* can't be read without Python code */
-
 /* The children of a container that was read. */
 typedef struct {
     PyObject **items; /* NULL if absent.  Owned by `owner` or, without one, by this */

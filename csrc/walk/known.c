@@ -214,16 +214,17 @@ fj_known_push(const FjKnownArgument *argument, FjLeafBuf *arrays, FjLeafBuf *obj
 
 /* ---- recording ---- */
 
-/* The walk that records an argument. */
+/* The walk that records an argument.  It visits the nodes in order: a container before its
+ * children.  The functions below return 1, or 0 if the object can't be recorded. */
 typedef struct {
     FjKnownArgument *argument;
     const FjStructure *structure;
     const FjNode *first;
-    PyObject **objects;  /* of each node from `first` on, set when its parent is recorded */
+    PyObject **objects;  /* of each node from `first` on; set with its parent */
     PyObject **children; /* room for the children of any container */
 } Recording;
 
-static void
+static int
 set_children(const Recording *r, const FjNode *node, PyObject *const *children)
 {
     const FjNode *child = node + 1;
@@ -231,179 +232,152 @@ set_children(const Recording *r, const FjNode *node, PyObject *const *children)
         r->objects[child - r->first] = children[i];
         child = fj_structure_skip(r->structure, child);
     }
-}
-
-/* For a list or tuple. */
-static void
-record_items(const Recording *r, const FjNode *node, PyObject *sequence)
-{
-    fj_record_add_items(&r->argument->record, sequence,
-                        node->code == FJ_LIST ? FJ_IN_LIST : FJ_IN_TUPLE);
-    set_children(r, node, PySequence_Fast_ITEMS(sequence));
+    return 1;
 }
 
 /* For a dict with exactly these keys: these very objects, which the Structure holds. */
-static void
+static int
 record_dict(const Recording *r, const FjNode *node, PyObject *keys, PyObject *dict)
 {
-    FjRecord *record = &r->argument->record;
-    if (PyDict_CheckExact(dict) && PyDict_GET_SIZE(dict) == (Py_ssize_t)node->arity &&
-        fj_peek_objects(dict, keys, node->arity, PASSED, r->children)) {
-        fj_record_add_dict(record, dict);
-        set_children(r, node, r->children);
+    if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) != (Py_ssize_t)node->arity ||
+        !fj_peek_objects(dict, keys, node->arity, PASSED, r->children)) {
+        return 0;
     }
-    else {
-        record->failed = 1;
-    }
+    fj_record_add_dict(&r->argument->record, dict);
+    return set_children(r, node, r->children);
 }
 
 /* For a Module that isn't a wrapper, without extra attributes. */
-static void
+static int
 record_module(const Recording *r, const FjNode *node, PyObject *object)
 {
-    FjNodeKind *kind = fj_node_kind(node);
+    const FjNodeKind *kind = fj_node_kind(node);
     FjRecord *record = &r->argument->record;
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {
         PyErr_Clear();
-        record->failed = 1;
+        return 0;
     }
-    else if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
-        record->failed = 1;
+    if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
+        return 0;
     }
-    else if (view.values != NULL && kind->placed == view.used && kind->reach <= view.used) {
-        /* The first values are the fields, none of them absent. */
-        fj_record_add(record, object, FJ_IN_VALUES, view.values, view.used);
-        for (uint32_t i = 0; i < node->arity; i++) {
-            r->children[i] = view.values[kind->places[i]];
-        }
-        set_children(r, node, r->children);
-    }
-    else if (view.values == NULL && view.dict != NULL) {
+    if (view.values == NULL && view.dict != NULL) {
         fj_record_add(record, object, FJ_IN_ITS_DICT, &view.dict, 1);
-        record_dict(r, node, kind->names, view.dict);
+        return record_dict(r, node, kind->names, view.dict);
     }
-    else {
-        record->failed = 1;
+    if (view.values == NULL || kind->placed != view.used || kind->reach > view.used) {
+        return 0;
     }
+    /* The first values are the fields, none of them absent. */
+    fj_record_add(record, object, FJ_IN_VALUES, view.values, view.used);
+    for (uint32_t i = 0; i < node->arity; i++) {
+        r->children[i] = view.values[kind->places[i]];
+    }
+    return set_children(r, node, r->children);
 }
 
-static void
+static int
 record_object(const Recording *r, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     FjRecord *record = &r->argument->record;
     FjRecorded *added = fj_record_add_fields(record, object, kind);
     if (added == NULL) {
-        return;
+        return 0;
     }
-    set_children(r, node,
-                 (PyObject **)record->items.items + record->items.count - added->size);
     if (added->place == FJ_IN_SLOTS && kind->dynamic == 1 && node[1].code == FJ_ARRAY) {
         added->array = (uint32_t)r->argument->arrays.count + 1;
     }
+    PyObject *const *end = (PyObject **)record->items.items + record->items.count;
+    return set_children(r, node, end - added->size);
 }
 
-/* Records a value that isn't the Structure's own, or can change, by its snapshot. */
-static void
+/* Records a value by its snapshot, unless it is fixed and the Structure's own. */
+static int
 record_static(const Recording *r, const FjNode *node, PyObject *value)
 {
     FjRecord *record = &r->argument->record;
     FjSnapshot *snapshot = fj_structure_info(r->structure, node)->snapshot;
     PyObject *expected = fj_structure_value(node);
     if (value == expected && (node->flags & FJ_NODE_FIXED)) {
-        return;
+        return 1;
     }
-    if (snapshot == NULL) { /* an inert value: its address can be reused */
-        record->failed = 1;
-        return;
+    if (snapshot == NULL) { /* a different inert object: its address can be reused */
+        return 0;
     }
     fj_record_add_static(record, value, snapshot, fj_snapshot_is_same);
     if (value != expected) {
         fj_record_add_static(record, expected, snapshot, fj_snapshot_is_same);
     }
+    return 1;
 }
 
-/* A further occurrence of a numbered object. */
-static void
-record_ref(const Recording *r, const FjNode *node, PyObject *object)
+static int
+record_ref(FjKnownArgument *argument, uint32_t number, PyObject *object)
 {
-    Ref *ref = fj_vector_append(&r->argument->refs, 1, sizeof(Ref));
-    if (ref == NULL) {
-        r->argument->record.failed = 1;
-        return;
+    Ref *ref = fj_vector_append(&argument->refs, 1, sizeof(Ref));
+    if (ref != NULL) {
+        *ref = (Ref){object, number};
     }
-    *ref = (Ref){object, fj_node_number(node)};
+    return ref != NULL;
 }
 
-/* Records the object of a node.  Returns the next node. */
-static const FjNode *
-record_node(const Recording *r, const FjNode *node)
+static int
+record_any(const Recording *r, const FjNode *node, PyObject *object)
 {
     FjKnownArgument *argument = r->argument;
-    PyObject *object = r->objects[node - r->first];
-    int failed = 0;
-    if (node->flags & FJ_NODE_IDENTITY) {
-        failed = !fj_vector_append_addresses(&argument->objects, &object, 1);
+    switch (node->code) {
+    case FJ_NONE:
+        return 1;
+    case FJ_ARRAY:
+        return fj_vector_append_addresses(&argument->arrays, &object, 1);
+    case FJ_STATIC:
+        return record_static(r, node, object);
+    case FJ_TUPLE:
+    case FJ_LIST:
+    case FJ_NAMEDTUPLE:
+        fj_record_add_items(&argument->record, object,
+                            node->code == FJ_LIST ? FJ_IN_LIST : FJ_IN_TUPLE);
+        return set_children(r, node, PySequence_Fast_ITEMS(object));
+    case FJ_DICT:
+        return record_dict(r, node, node->aux, object);
+    case FJ_MODULE:
+        return record_module(r, node, object);
+    case FJ_OBJECT:
+        return record_object(r, node, object);
+    case FJ_CUSTOM:
+        return (node->flags & FJ_NODE_OWN_AUX) && record_static(r, node, object);
+    case FJ_REF:
+        return record_ref(argument, fj_node_number(node), object);
+    default:
+        return 0;
     }
-    if (node->flags & FJ_NODE_OWN_AUX) {
-        record_static(r, node, object);
-    }
-    else if (node->code == FJ_TUPLE && object == node->aux) { /* fixed */
-        return fj_structure_skip(r->structure, node);
-    }
-    else {
-        switch (node->code) {
-        case FJ_NONE:
-            break;
-        case FJ_ARRAY:
-            failed = !fj_vector_append_addresses(&argument->arrays, &object, 1);
-            break;
-        case FJ_STATIC:
-            record_static(r, node, object);
-            break;
-        case FJ_TUPLE:
-        case FJ_LIST:
-        case FJ_NAMEDTUPLE:
-            record_items(r, node, object);
-            break;
-        case FJ_DICT:
-            record_dict(r, node, node->aux, object);
-            break;
-        case FJ_MODULE:
-            record_module(r, node, object);
-            break;
-        case FJ_OBJECT:
-            record_object(r, node, object);
-            break;
-        case FJ_REF:
-            record_ref(r, node, object);
-            break;
-        default:
-            failed = 1;
-        }
-    }
-    argument->record.failed |= failed;
-    return node + 1;
 }
 
 /* Records an argument that matches the subtree of `first`. */
-static void
+static int
 record(FjKnownArgument *argument, const FjStructure *structure, const FjNode *first,
        PyObject *object)
 {
     const FjNode *end = fj_structure_skip(structure, first);
     PyObject **objects = PyMem_New(PyObject *, 2 * (size_t)(end - first));
     if (objects == NULL) {
-        argument->record.failed = 1;
-        return;
+        return 0;
     }
     const Recording r = {argument, structure, first, objects, objects + (end - first)};
+    int done = 1;
     objects[0] = object;
-    for (const FjNode *node = first; node < end && !argument->record.failed;) {
-        node = record_node(&r, node);
+    for (const FjNode *node = first; node < end && done;) {
+        object = objects[node - first];
+        int is_fixed = node->code == FJ_TUPLE && object == node->aux;
+        if (node->flags & FJ_NODE_IDENTITY) {
+            done = fj_vector_append_addresses(&argument->objects, &object, 1);
+        }
+        done = done && (is_fixed || record_any(&r, node, object)) && !argument->record.failed;
+        node = is_fixed ? fj_structure_skip(structure, node) : node + 1;
     }
     PyMem_Free(objects);
+    return done;
 }
 
 void
@@ -416,10 +390,10 @@ fj_known_note(FjKnownArgument *argument, const FjStructure *structure, const FjN
         return; /* the argument recorded before could come back */
     }
     forget(argument);
-    record(argument, structure, node, object);
-    if (argument->record.failed) {
-        give_up(argument);
-        return;
+    if (record(argument, structure, node, object)) {
+        argument->object = object;
     }
-    argument->object = object;
+    else {
+        give_up(argument);
+    }
 }

@@ -5,14 +5,14 @@
  *
  *   borrowed  Runs no Python code, so nothing can change or be freed, and takes no
  *             references.  Common containers allocate nothing while the buffers are large
- *             enough.  Returns FJ_MATCH_NEEDS_PYTHON if an object can't be compared without
+ *             enough.  Returns FJ_NEEDS_PYTHON if an object can't be compared without
  *             Python code.
  *   held      Can run Python code, and holds a reference to each object it looks at.
  *
  * A hit starts borrowed unless the Structure has `may_run_python`, and usually ends so.
  * Without `may_run_python`, every static (a leaf or field that isn't an array) is inert
  * (statics.h) or has a python_free snapshot (snapshot.h), no leaf needs `is_array`, all keys
- * are plain, and every container is read directly.  After FJ_MATCH_NEEDS_PYTHON, the match
+ * are plain, and every container is read directly.  After FJ_NEEDS_PYTHON, the match
  * starts over in held mode.
  *
  * Without a GIL, other threads can change a container at any time, so every match is held: the
@@ -94,7 +94,7 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
     const FjNode *first = m->next;
     if (!FJ_FREE_THREADED && !m->structure->may_run_python) {
         int result = match_arguments(m, objects, count, known);
-        if (FJ_LIKELY(result != FJ_MATCH_NEEDS_PYTHON)) {
+        if (FJ_LIKELY(result != FJ_NEEDS_PYTHON)) {
             return (FjMatch)result;
         }
     }

@@ -9,7 +9,7 @@
 #include "walk/kind_dicts.h"
 #include "walk/kind_instances.h"
 
-/* These functions return an FjMatch or FJ_MATCH_NEEDS_PYTHON. */
+/* These functions return an FjMatch or FJ_NEEDS_PYTHON. */
 
 /* ---- leaves ---- */
 
@@ -34,7 +34,7 @@ match_other(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     const FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
     if (!m->holds && (kind == NULL || kind->code == FJ_MAYBE_ARRAY)) {
-        return FJ_MATCH_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     int result = m->holds ? is_array(m, node, object)
                           : fj_structure_takes_number(m->structure, node, object);
@@ -70,8 +70,7 @@ match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
         m->hint->skipped = 1;
         return FJ_MATCH_NO;
     }
-    int same = fj_structure_match(m->structure, node, object);
-    return same == FJ_SNAPSHOT_NEEDS_PYTHON ? FJ_MATCH_NEEDS_PYTHON : same;
+    return fj_structure_match(m->structure, node, object);
 }
 
 /* Matches a static or the aux data of a custom node with `expected`, the node's own. */
@@ -248,7 +247,7 @@ match_module(FjMatcher *m, const FjNode *node, PyObject *object)
     if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
         return match_children(m, values, node->arity);
     }
-    int result = fj_fields_are_python_free(&view) ? FJ_MATCH_YES : FJ_MATCH_NEEDS_PYTHON;
+    int result = fj_fields_are_python_free(&view) ? FJ_MATCH_YES : FJ_NEEDS_PYTHON;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         result = match_field(m, fj_fields_peek(&view, fj_node_kind(node), i));
     }
@@ -262,12 +261,12 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
     FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
     if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
-        return FJ_MATCH_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     int result = FJ_MATCH_YES;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         PyObject *value = fj_fields_peek_object(object, &view, kind, i);
-        result = value == NULL ? FJ_MATCH_NEEDS_PYTHON : match_field(m, value);
+        result = value == NULL ? FJ_NEEDS_PYTHON : match_field(m, value);
     }
     return result;
 }
@@ -278,7 +277,7 @@ static int
 peek_and_hold(FjMatcher *m, const FjNode *node, PyObject *container, PyObject **children)
 {
     PyObject *const *borrowed = children;
-    int result = FJ_MATCH_NEEDS_PYTHON;
+    int result = FJ_NEEDS_PYTHON;
     if (node->code == FJ_LIST) {
         borrowed = ((PyListObject *)container)->ob_item;
         result = PyList_GET_SIZE(container) == (Py_ssize_t)node->arity;
@@ -361,7 +360,7 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
         return FJ_MATCH_ERROR;
     }
     PyObject *container = container_of(node, object);
-    int result = FJ_MATCH_NEEDS_PYTHON;
+    int result = FJ_NEEDS_PYTHON;
     if (container != NULL) {
         FJ_LOCK(container);
         result = peek_and_hold(m, node, container, children);
@@ -371,7 +370,7 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
     else if (PyErr_Occurred()) {
         result = FJ_MATCH_ERROR;
     }
-    if (result == FJ_MATCH_NEEDS_PYTHON) {
+    if (result == FJ_NEEDS_PYTHON) {
         result = read_contents(m, node, object, &contents);
         if (result == FJ_MATCH_YES) {
             result = hold(m, node + 1, contents.children.items, children, node->arity);
@@ -421,7 +420,7 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
     default:
         return node->flags & FJ_NODE_OWN_AUX
                    ? match_value(m, node, fj_structure_value(node), object)
-                   : FJ_MATCH_NEEDS_PYTHON;
+                   : FJ_NEEDS_PYTHON;
     }
 }
 

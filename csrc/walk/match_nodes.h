@@ -5,9 +5,6 @@
 #include "walk/kinds.h"
 #include "walk/match.h"
 
-/* Only in borrowed mode. */
-#define FJ_MATCH_NEEDS_PYTHON FJ_PEEK_NEEDS_PYTHON
-
 typedef struct {
     FjStructure *structure;
     FjRegistry *registry;
@@ -20,6 +17,6 @@ typedef struct {
     FjMatchHint *hint; /* or NULL */
 } FjMatcher;
 
-/* (P) in held mode.  Matches a tree with the nodes from `next` on.  Returns an FjMatch or
- * FJ_MATCH_NEEDS_PYTHON, with buffers that can be partly filled. */
+/* (P) in held mode.  Matches a tree with the nodes from `next` on.  Returns an FjMatch or, in
+ * borrowed mode, FJ_NEEDS_PYTHON, with buffers that can be partly filled. */
 int fj_match_node(FjMatcher *m, PyObject *object);
