@@ -459,7 +459,8 @@ static inline void
 end_call(Call *call)
 {
     fj_leafbuf_clear(&call->arrays);
-    fj_bind_release(&call->packed);
+    Py_XDECREF(call->packed.varargs);
+    Py_XDECREF(call->packed.varkw);
     fj_scratch_free(call->arguments, call->arguments_inline);
     Py_XDECREF(call->variant);
     Py_XDECREF(call->last);

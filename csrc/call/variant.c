@@ -372,13 +372,6 @@ variant_result(PyObject *op, PyObject *value)
 }
 
 static PyObject *
-variant_add_output(PyObject *op, PyObject *structure)
-{
-    Py_ssize_t trace = fj_variant_add_output((FjVariant *)op, structure, FJ_MAY_RAISE_NO);
-    return trace < 0 ? NULL : PyLong_FromSsize_t(trace);
-}
-
-static PyObject *
 variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
 {
     FjVariant *self = (FjVariant *)op;
@@ -433,9 +426,6 @@ static PyMethodDef variant_methods[] = {
     FJ_METHOD("_set_may_raise", variant_set_may_raise, METH_FASTCALL,
               "($self, trace, may_raise, /)",
               "Stores `may_raise`: True if the program of `trace` can raise while it runs."),
-    FJ_METHOD("_add_output", variant_add_output, METH_O, "($self, structure, /)",
-              "Adds `structure`, of the result of a loaded program that can't raise.\n\n"
-              "Returns its trace number."),
     FJ_METHOD("_switch", variant_switch, METH_O, "($self, callable, /)",
               "Makes `callable` the variant's `_call`, which keeps the former ones alive."),
     {NULL, NULL, 0, NULL},

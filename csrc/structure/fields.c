@@ -8,7 +8,7 @@
  * setting attributes.
  *
  * Python code can run in a look-up in a __dict__ with other keys than str (not
- * fj_fields_are_python_free), in setting a data descriptor, and in finalizers. */
+ * fj_fields_have_str_names), in setting a data descriptor, and in finalizers. */
 #include "structure/fields.h"
 
 #include <structmember.h>
@@ -317,13 +317,6 @@ fj_fields_look_at_class(FjNodeKind *kind)
     return result;
 }
 
-int
-fj_fields_are_as_classified(FjNodeKind *kind)
-{
-    return fj_fields_are_plain(kind) && kind->plain_version != 0 &&
-           kind->plain_version == kind->init_version;
-}
-
 PyObject *const *
 fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **stack)
 {
@@ -361,7 +354,7 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         else {
             FjFieldView view;
             (void)fj_fields_view(object, &view); /* doesn't fail here */
-            if (fj_fields_are_python_free(&view)) {
+            if (fj_fields_have_str_names(&view)) {
                 value = Py_XNewRef(fj_fields_peek(&view, kind, i));
             }
         }

@@ -120,7 +120,7 @@ classify_type(FjRegistry *registry, PyObject *object)
     }
     Py_CLEAR(answer);
     if (kind->code == FJ_OBJECT) {
-        fj_fields_note_class(kind);
+        kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
     }
     if (Py_TYPE(object) != type) { /* the caller would use the wrong kind */
         PyErr_SetString(PyExc_RuntimeError,

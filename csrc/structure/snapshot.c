@@ -239,7 +239,7 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
         hash = fj_hash_finish(fj_hash_mix(1, fj_hash_address(value)));
     }
     if (fields == NULL) {
-        self->python_free = 0;
+        self->may_run_python = 1;
         return add_part(self, code, value, hash);
     }
     Py_ssize_t index = take_items(self, code, value, fields, 1, ancestors);
@@ -271,7 +271,7 @@ take_key(FjSnapshot *self, PyObject *value, PyObject *key, int flags,
     Py_ssize_t index = take_items(self, FJ_PART_KEY, value, items, 1, ancestors);
     if (index >= 0) {
         self->parts[index].flags |= (uint8_t)flags;
-        self->python_free &= flags != 0;
+        self->may_run_python |= flags == 0;
     }
     return index;
 }
@@ -339,7 +339,7 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
                    ? -1
                    : take_items(self, FJ_PART_DICT, value, dict_items(dict), field, ancestors);
     }
-    int python_free = self->python_free;
+    int may_run_python = self->may_run_python;
     FjNodeKind *kind = fj_registry_kind(self->registry, value);
     int is_fixed = kind == NULL ? -1 : fj_static_kind_is_fixed(kind, value);
     Py_ssize_t index = is_fixed < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
@@ -347,7 +347,7 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
         self->parts[index].flags |= FJ_PART_FIXED;
         self->parts[index].flags &= (uint8_t)~FJ_PART_ITSELF; /* nothing looks inside */
         self->parts[index].kind = (FjNodeKind *)Py_XNewRef((PyObject *)kind->contents);
-        self->python_free = python_free;
+        self->may_run_python = may_run_python;
         forget_inside(self, index);
     }
     Py_XDECREF(kind);
@@ -372,7 +372,7 @@ take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
         if (index >= 0 && PyFrozenSet_CheckExact(value)) {
             self->parts[index].flags |= FJ_PART_ITSELF;
         }
-        self->python_free &= PyFrozenSet_CheckExact(value);
+        self->may_run_python |= !PyFrozenSet_CheckExact(value);
         return index;
     default:
         return take_by_type(self, value, field, ancestors);
@@ -417,7 +417,7 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, FjStaticRule rule, int f
     self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->few);
     self->record = (FjRecord){.failed = 0};
     self->recorded = 0;
-    self->python_free = 1;
+    self->may_run_python = 0;
     self->cyclic = 0;
     if (take(self, value, rule, field, NULL) < 0) {
         fj_snapshot_free(self);

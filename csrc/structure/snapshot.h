@@ -65,11 +65,11 @@ typedef struct FjSnapshot {
     FjRegistry *registry; /* owned */
     FjSnapshotPart *parts;
     uint32_t count, capacity;
-    FjRecord record; /* of all mutable objects in the value: while their references are the
-                      * same, the value equals the snapshot */
-    int recorded;    /* `record` is complete, or can't be made (`failed`) */
-    int python_free; /* a match of the unchanged value runs no Python code */
-    int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
+    FjRecord record;    /* of all mutable objects in the value: while their references are the
+                         * same, the value equals the snapshot */
+    int recorded;       /* `record` is complete, or can't be made (`failed`) */
+    int may_run_python; /* even a match of the unchanged value */
+    int cyclic;         /* contains an ANCESTOR, so parts can't be compared alone */
     FjSnapshotPart few[2]; /* for a few parts */
 } FjSnapshot;
 
@@ -86,12 +86,6 @@ FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, FjStaticRule
 void fj_snapshot_free(FjSnapshot *snapshot);
 
 int fj_snapshot_traverse(const FjSnapshot *snapshot, visitproc visit, void *arg);
-
-static inline Py_hash_t
-fj_snapshot_hash(const FjSnapshot *snapshot)
-{
-    return snapshot->parts[0].hash;
-}
 
 /* (P) 1, 0, or -1 with an error. */
 int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);

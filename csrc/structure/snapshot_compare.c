@@ -404,7 +404,7 @@ int
 fj_snapshot_match(FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
-    if (FJ_FREE_THREADED || !self->python_free) {
+    if (FJ_FREE_THREADED || self->may_run_python) {
         return FJ_NEEDS_PYTHON;
     }
     if (value == self->parts->object) {
@@ -448,7 +448,7 @@ has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
     FjStaticRule rule = fj_static_rule(self->registry, value);
     FjSnapshot *now = fj_snapshot_take(self->registry, value, rule, 1);
     int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
-    if (!FJ_FREE_THREADED && same > 0 && now->python_free) {
+    if (!FJ_FREE_THREADED && same > 0 && !now->may_run_python) {
         FjSnapshot *before = self->parts[index].equal;
         self->parts[index].equal = now;
         now = before;

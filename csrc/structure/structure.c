@@ -117,8 +117,8 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
             fj_snapshot_free(snapshot);
             return 0;
         }
-        info->hash = fj_snapshot_hash(snapshot);
-        self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_FIXED);
+        info->hash = snapshot->parts[0].hash;
+        self->may_run_python |= snapshot->may_run_python && !(node->flags & FJ_NODE_FIXED);
     }
     *hash = fj_hash_mix(*hash, (Py_uhash_t)info->hash);
     FjSnapshot *before = info->snapshot; /* from an attempt that failed at a later node */

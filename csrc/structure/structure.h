@@ -198,8 +198,7 @@ struct FjStructure {
     int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
     int may_run_python;      /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
                               * CUSTOM without OWN_AUX, ORDERED_DICT, a dict without PLAIN_KEYS,
-                              * OBJECT without plain fields, or a snapshot without python_free
-                              */
+                              * OBJECT without plain fields, or a snapshot that may */
     uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* REF nodes */
     uint32_t *identities;    /* the node index of each number, or NULL */

@@ -140,7 +140,7 @@ static int
 is_leaf(const FjNode *node)
 {
     return node->code == FJ_ARRAY ||
-           (node->code == FJ_STATIC && !(node->flags & FJ_NODE_FIELD));
+           (node->code == FJ_STATIC && !(node->flags & (FJ_NODE_FIELD | FJ_NODE_ARGUMENT)));
 }
 
 /* _skeleton(hole): the tree with a hole in place of each leaf, static ones too. */
@@ -352,19 +352,6 @@ structure_equal_nodes(PyObject *op, PyObject *args)
 }
 
 static PyObject *
-structure_has_static_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    const FjStructure *self = (FjStructure *)op;
-    for (uint32_t i = 0; i < self->count; i++) {
-        if (self->nodes[i].code == FJ_STATIC &&
-            !(self->nodes[i].flags & (FJ_NODE_FIELD | FJ_NODE_ARGUMENT))) {
-            Py_RETURN_TRUE;
-        }
-    }
-    Py_RETURN_FALSE;
-}
-
-static PyObject *
 structure_subtrees(PyObject *op, PyObject *args)
 {
     FjStructure *self = (FjStructure *)op;
@@ -461,8 +448,7 @@ static PyMethodDef structure_methods[] = {
         "parents first. The detail is the value of a static, the keys of a dict, the aux\n"
         "data of a custom node, the names of the children, if any, the path of a ref's\n"
         "object, or None. The key leads from the parent to the node (fj_children_key);\n"
-        "None at the root. Leaves in a `list of leaves` or `tuple of leaves` have no\n"
-        "node."),
+        "None at the root."),
     FJ_METHOD("_key_path", structure_key_path, METH_O, "($self, index, /)",
               "Returns the path of a node: a list with a str per name and (key,) per item."),
     FJ_METHOD("_key_paths", structure_key_paths, METH_NOARGS, "($self, /)",
@@ -480,9 +466,6 @@ static PyMethodDef structure_methods[] = {
               "($self, index, other, other_index, /)",
               "Returns True if a node equals a node of another structure, apart from its\n"
               "children."),
-    FJ_METHOD("_has_static_leaves", structure_has_static_leaves, METH_NOARGS, "($self, /)",
-              "Returns True if a leaf is static. Static fields and static arguments aren't\n"
-              "leaves."),
     FJ_METHOD("_skeleton", structure_skeleton, METH_O, "($self, hole, /)",
               "Returns the tree with `hole` as each leaf, open or static."),
     FJ_METHOD("_subtrees", structure_subtrees, METH_VARARGS,

@@ -199,12 +199,14 @@ done:
     return result;
 }
 
-/* True if building sets the attributes without calling the class. */
+/* True if building sets the attributes without calling the class, which for FJ_BUILD_INIT
+ * hasn't changed since it was classified. */
 static int
 is_filled(FjNodeKind *kind)
 {
     return kind->build == FJ_BUILD_FILL ||
-           (kind->build == FJ_BUILD_INIT && fj_fields_are_as_classified(kind));
+           (kind->build == FJ_BUILD_INIT && fj_fields_are_plain(kind) &&
+            kind->plain_version != 0 && kind->plain_version == kind->init_version);
 }
 
 static PyObject *

@@ -11,7 +11,7 @@
  *
  * A hit starts borrowed unless the Structure has `may_run_python`, and usually ends so.
  * Without `may_run_python`, every static (a leaf or field that isn't an array) is inert
- * (statics.h) or has a python_free snapshot (snapshot.h), no leaf needs `is_array`, all keys
+ * (statics.h) or has a snapshot without `may_run_python`, no leaf needs `is_array`, all keys
  * are plain, and every container is read directly.  After FJ_NEEDS_PYTHON, the match
  * starts over in held mode.
  *

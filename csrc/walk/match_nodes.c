@@ -247,7 +247,7 @@ match_module(FjMatcher *m, const FjNode *node, PyObject *object)
     if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
         return match_children(m, values, node->arity);
     }
-    int result = fj_fields_are_python_free(&view) ? FJ_MATCH_YES : FJ_NEEDS_PYTHON;
+    int result = fj_fields_have_str_names(&view) ? FJ_MATCH_YES : FJ_NEEDS_PYTHON;
     for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
         result = match_field(m, fj_fields_peek(&view, fj_node_kind(node), i));
     }
@@ -428,7 +428,7 @@ static int
 match_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY)) {
-        fj_leafbuf_push_reserved(m->objects, object);
+        (void)fj_leafbuf_push(m->objects, object); /* has room for all */
     }
     if (FJ_UNLIKELY(m->holds)) {
         return match_held_container(m, node, object);
