@@ -171,21 +171,22 @@ numbered_objects(Call *call)
 }
 
 static FjMatch
-match_predicted(Call *call, FjVariant *predicted, FjMatchHint *hint)
+match_predicted(Call *call, FjVariant *predicted, FjMatchAttempts *attempts)
 {
     return fj_match_arguments(predicted->structure, &predicted->known[fj_lane()][0],
-                              call->arguments, &call->arrays, numbered_objects(call), hint);
+                              call->arguments, &call->arrays, numbered_objects(call),
+                              attempts);
 }
 
 /* Finds the variant among those that calls have switched to.  1, 0, or -1 with an error or if
  * the hook gives up. */
 static int
-match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
+match_recent(Call *call, const FjVariant *predicted, FjMatchAttempts *attempts)
 {
     for (int i = 0; !FJ_FREE_THREADED && i < FJ_CACHE_RECENT; i++) {
         FjVariant *variant = fj_cache_recent(call->cache, i);
         if (variant != NULL && variant != predicted &&
-            fj_match_try(variant->structure, variant->known[0][0], call->arguments, hint,
+            fj_match_try(variant->structure, variant->known[0][0], call->arguments, attempts,
                          &call->arrays, numbered_objects(call))) {
             call->variant = (FjVariant *)Py_NewRef((PyObject *)variant);
             if (accept_arguments(call, variant->structure, 0) < 0) {
@@ -201,13 +202,13 @@ match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
 /* After the predicted variant didn't match: like match_recent, but first without comparing
  * mutable statics, then with. */
 static FJ_NOINLINE int
-match_others(Call *call, FjVariant *predicted, FjMatchHint *hint, FjMatch *matched)
+match_others(Call *call, FjVariant *predicted, FjMatchAttempts *attempts, FjMatch *matched)
 {
-    int found = match_recent(call, predicted, hint);
-    if (found == 0 && hint->skipped) {
-        hint->same_object_only = 0;
-        *matched = match_predicted(call, predicted, hint);
-        found = *matched == FJ_MATCH_NO ? match_recent(call, predicted, hint) : 0;
+    int found = match_recent(call, predicted, attempts);
+    if (found == 0 && attempts->skipped) {
+        attempts->same_object_only = 0;
+        *matched = match_predicted(call, predicted, attempts);
+        found = *matched == FJ_MATCH_NO ? match_recent(call, predicted, attempts) : 0;
     }
     return found;
 }
@@ -240,11 +241,11 @@ match_arguments(Call *call)
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
         int found = 0;
-        FjMatchHint hint = {.same_object_only =
-                                !FJ_FREE_THREADED && call->cache->recent[0] != 0};
-        FjMatch matched = match_predicted(call, predicted, &hint);
+        FjMatchAttempts attempts = {.same_object_only =
+                                        !FJ_FREE_THREADED && call->cache->recent[0] != 0};
+        FjMatch matched = match_predicted(call, predicted, &attempts);
         if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
-            found = match_others(call, predicted, &hint, &matched);
+            found = match_others(call, predicted, &attempts, &matched);
         }
         if (FJ_LIKELY(matched == FJ_MATCH_YES &&
                       accept_arguments(call, predicted->structure, 0) == 0)) {
@@ -396,8 +397,8 @@ call_and_build(Call *call)
         result = call_variant(call, variant);
         if (FJ_UNLIKELY(result == NULL)) {
             (void)fj_hooks_finish(call->self, variant, &call->arrays, NULL);
-            call->run_by_hook =
-                FJ_LOAD_INT(variant->switched) && PyErr_ExceptionMatches(PyExc_Exception);
+            call->run_by_hook = FJ_LOAD_INT(variant->asks_on_failure) &&
+                                PyErr_ExceptionMatches(PyExc_Exception);
         }
     }
     if (FJ_UNLIKELY(call->run_by_hook)) {

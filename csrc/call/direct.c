@@ -12,7 +12,7 @@
  *       Is the configuration the entry's?                    configuration
  *       Are x and y arrays like the entry's?                 type, aval, sharding, layout
  *       execute([constant, y])                               the program doesn't read x
- *       consume(results, handlers)  -> Output
+ *       make_arrays(results, handlers)  -> Output
  *
  * The words on the right are the *routes* that calls are counted by.  direct_entry.c says what
  * matches.
@@ -38,7 +38,8 @@ typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjDirectContext *context;
     PyObject *jitted;
-    PyObject *source; /* passed to FJ_PLAN; None if entries are only added */
+    PyObject *source; /* the jax.jit or jax.stages.Compiled in which FJ_PLAN finds executables;
+                       * None if entries are only added */
     FjDirectEntries entries;
     unsigned long long counts[FJ_NUM_ROUTES];
     int lane;                  /* of its own calls */
@@ -66,7 +67,7 @@ release(FjDirect *self, FjDirectEntry *entry)
 static int
 is_host_array(const FjDirect *self, PyObject *argument)
 {
-    PyObject *host = self->context->parts[FJ_HOST_ARRAY];
+    PyObject *host = self->context->jax[FJ_HOST_ARRAY];
     return PyType_IsSubtype(Py_TYPE(argument), (PyTypeObject *)host);
 }
 
@@ -77,15 +78,15 @@ is_host_array(const FjDirect *self, PyObject *argument)
 static PyObject *
 call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *const *parts = self->context->parts;
+    PyObject *const *jax = self->context->jax;
     PyObject *name = fj_state_of(Py_TYPE(self))->str_copy;
-    PyObject *disabled = PyObject_CallNoArgs(parts[FJ_IS_DISABLED]);
+    PyObject *disabled = PyObject_CallNoArgs(jax[FJ_IS_DISABLED]);
     int result = disabled == NULL ? -1 : 0;
     FJ_LEAFBUF(copies, FEW + 1);
     for (Py_ssize_t i = 0; result == 0 && i < nargs; i++) {
         result = disabled == Py_False && is_host_array(self, args[i])
-                     ? fj_leafbuf_steal(&copies, PyObject_CallMethodOneArg(
-                                                     parts[FJ_HOST_ARRAY], name, args[i]))
+                     ? fj_leafbuf_steal(&copies, PyObject_CallMethodOneArg(jax[FJ_HOST_ARRAY],
+                                                                           name, args[i]))
                      : fj_leafbuf_push(&copies, args[i]);
     }
     Py_XDECREF(disabled);
@@ -218,7 +219,7 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     }
     release(self, entry);
     if (FJ_LIKELY(output != NULL) && fj_count(&context->calls) % CALLS_PER_COLLECTION == 0) {
-        PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);
+        PyObject *none = PyObject_CallNoArgs(context->jax[FJ_COLLECT]);
         Py_XDECREF(none);
         if (none == NULL && fj_direct_differs(FJ_ROUTE_direct) < 0) {
             Py_CLEAR(output);

@@ -9,7 +9,7 @@ static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     if ((kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) ||
-        PyTuple_GET_SIZE(args) != FJ_NUM_PARTS ||
+        PyTuple_GET_SIZE(args) != FJ_NUM_JAX ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_ARRAY_TYPE)) ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_KEY_TYPE)) ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_ARRAY)) ||
@@ -17,12 +17,12 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
         PyErr_Format(PyExc_TypeError,
                      "DirectContext takes %d objects, as direct_context.h lists them",
-                     (int)FJ_NUM_PARTS);
+                     (int)FJ_NUM_JAX);
         return NULL;
     }
     FjDirectContext *self = (FjDirectContext *)type->tp_alloc(type, 0);
-    for (Py_ssize_t i = 0; self != NULL && i < FJ_NUM_PARTS; i++) {
-        self->parts[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
+    for (Py_ssize_t i = 0; self != NULL && i < FJ_NUM_JAX; i++) {
+        self->jax[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
     }
     return (PyObject *)self;
 }
@@ -35,8 +35,8 @@ context_forget(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 #define CONTEXT_REFERENCES(WHAT)                                                              \
-    for (int i = 0; i < FJ_NUM_PARTS; i++) {                                                  \
-        WHAT(self->parts[i]);                                                                 \
+    for (int i = 0; i < FJ_NUM_JAX; i++) {                                                    \
+        WHAT(self->jax[i]);                                                                   \
     }
 
 /* No tp_clear, like a tuple: other objects break the cycles. */

@@ -5,7 +5,8 @@
 
 #include "base/common.h"
 
-/* In the order of the constructor's arguments. */
+/* JAX's types and functions, in the order of the constructor's arguments: `context_parts` in
+ * _compat/_direct_compat.py, then _plan in _call/_direct.py. */
 enum {
     FJ_ARRAY_TYPE,    /* the type of arrays, without its subclasses */
     FJ_GET_AVAL,      /* array -> its aval, an interned object */
@@ -25,13 +26,13 @@ enum {
     FJ_IS_DISABLED,   /* () -> bool: jax.jit only calls its function (jax_disable_jit) */
     FJ_IS_PROFILED,   /* () -> bool: a profiler observes jax.jit's calls */
     FJ_COLLECT,       /* () -> None: frees objects that other threads couldn't free */
-    FJ_CONSUME,       /* (results of an executable, handlers) -> list of arrays */
-    FJ_PLAN,          /* (source, arrays) -> a plan, or a str: why not */
-    FJ_NUM_PARTS
+    FJ_MAKE_ARRAYS,   /* (results of an executable, handlers) -> list of arrays */
+    FJ_PLAN,          /* (source of a Direct, arrays) -> a plan, or a str: why not */
+    FJ_NUM_JAX
 };
 
 typedef struct {
-    PyObject_HEAD PyObject *parts[FJ_NUM_PARTS];
+    PyObject_HEAD PyObject *jax[FJ_NUM_JAX];
     int enabled;
     int timed;                /* executables are timed */
     Py_ssize_t after;         /* number of calls to pass on before making a plan */
@@ -41,7 +42,7 @@ typedef struct {
 
 /* (P) Calls one of the objects with `x`.  Returns a new reference. */
 static inline PyObject *
-fj_direct_ask(const FjDirectContext *context, int part, PyObject *x)
+fj_direct_ask(const FjDirectContext *context, int function, PyObject *x)
 {
-    return PyObject_Vectorcall(context->parts[part], &x, 1, NULL);
+    return PyObject_Vectorcall(context->jax[function], &x, 1, NULL);
 }

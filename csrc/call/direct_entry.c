@@ -68,7 +68,7 @@ FjDirectEntry *
 fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                     PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *settings = context->parts[FJ_SETTINGS];
+    PyObject *settings = context->jax[FJ_SETTINGS];
     Py_ssize_t num_settings = PyTuple_GET_SIZE(settings);
     FjDirectEntry *entry = PyMem_Calloc(1, sizeof(FjDirectEntry));
     if (entry == NULL) {
@@ -262,7 +262,7 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entry->settings); i++) {
         PyObject *value = fj_direct_ask(context, FJ_GET_SETTING,
-                                        PyTuple_GET_ITEM(context->parts[FJ_SETTINGS], i));
+                                        PyTuple_GET_ITEM(context->jax[FJ_SETTINGS], i));
         Py_XDECREF(value);
         if (value != PyTuple_GET_ITEM(entry->settings, i)) {
             return fj_direct_differs(FJ_ROUTE_configuration);
@@ -346,7 +346,7 @@ put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *
         PyList_SET_ITEM(values, 0, Py_NewRef(value));
         PyObject *arguments[] = {argument->aval,    argument->sharding, values,
                                  argument->devices, Py_False,           Py_True};
-        array = PyObject_Vectorcall(context->parts[FJ_PUT], arguments, 6, NULL);
+        array = PyObject_Vectorcall(context->jax[FJ_PUT], arguments, 6, NULL);
         Py_DECREF(values);
     }
     return array;
@@ -411,7 +411,7 @@ fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
     }
     *began = 1;
     PyObject *both[] = {results, entry->handlers};
-    PyObject *arrays = PyObject_Vectorcall(context->parts[FJ_CONSUME], both, 2, NULL);
+    PyObject *arrays = PyObject_Vectorcall(context->jax[FJ_MAKE_ARRAYS], both, 2, NULL);
     Py_DECREF(results);
     PyObject *tuple = arrays == NULL ? NULL : fj_tuple_of(arrays);
     Py_XDECREF(arrays);

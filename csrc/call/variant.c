@@ -307,7 +307,7 @@ variant_switch(PyObject *op, PyObject *callable)
         return NULL;
     }
     FJ_LOCK(op);
-    FJ_STORE_INT(self->switched, 1);
+    FJ_STORE_INT(self->asks_on_failure, 1);
     PyObject *before = self->call;
     if (before != callable) {
         if (self->former == NULL) {

@@ -128,15 +128,15 @@ build_module(FjBuilder *b, const FjNode *node)
 static PyObject *
 make_once(FjBuilder *b, PyObject *factory)
 {
-    for (int i = 0; i < b->num_factories; i++) {
-        if (b->factories[i] == factory) {
-            return Py_NewRef(b->made[i]);
+    for (int i = 0; i < b->num_shared; i++) {
+        if (b->shared[i].factory == factory) {
+            return Py_NewRef(b->shared[i].made);
         }
     }
     PyObject *made = PyObject_CallNoArgs(factory);
-    if (made != NULL && b->num_factories < FJ_BUILD_FACTORIES) {
-        b->factories[b->num_factories] = factory;
-        b->made[b->num_factories++] = Py_NewRef(made);
+    if (made != NULL && b->num_shared < FJ_BUILD_SHARED) {
+        b->shared[b->num_shared].factory = factory;
+        b->shared[b->num_shared++].made = Py_NewRef(made);
     }
     return made;
 }

@@ -72,8 +72,8 @@ match_arguments(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
     for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
         result = match_argument(m, objects[i],
                                 recorded == NULL ? NULL : fj_known_find(recorded, i));
-        if (result == FJ_MATCH_NO && m->hint != NULL && !m->is_try) {
-            m->hint->failed = i;
+        if (result == FJ_MATCH_NO && m->attempts != NULL && !m->is_try) {
+            m->attempts->failed = i;
         }
     }
     if (result == FJ_MATCH_YES && m->structure->num_identities > 0) {
@@ -125,11 +125,11 @@ matcher_of(FjStructure *structure, const FjNode *first, FjLeafBuf *arrays, FjLea
 FjMatch
 fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
-                   FjMatchHint *hint)
+                   FjMatchAttempts *attempts)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
     FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
-    m.hint = hint;
+    m.attempts = attempts;
     if (!FJ_FREE_THREADED && *known == NULL) {
         *known = fj_known_new(structure);
     }
@@ -154,7 +154,7 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
 
 int
 fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *arguments,
-             FjMatchHint *hint, FjLeafBuf *arrays, FjLeafBuf *objects)
+             FjMatchAttempts *attempts, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
     FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
@@ -162,7 +162,7 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
     Py_ssize_t num_objects = (Py_ssize_t)structure->num_identities;
     int result = FJ_MATCH_YES;
     m.is_try = 1;
-    m.hint = hint;
+    m.attempts = attempts;
     if (FJ_FREE_THREADED || structure->may_run_python ||
         (num_objects > 0 && objects == NULL)) {
         return 0;
@@ -171,10 +171,10 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
         result = fj_leafbuf_reserve(objects, num_objects) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
     }
     else if (count > 1) {
-        for (Py_ssize_t i = 0; i < hint->failed; i++) {
+        for (Py_ssize_t i = 0; i < attempts->failed; i++) {
             m.next = fj_structure_skip(structure, m.next);
         }
-        result = match_argument(&m, arguments[hint->failed], NULL);
+        result = match_argument(&m, arguments[attempts->failed], NULL);
         fj_leafbuf_truncate(arrays, before);
         m.next = structure->nodes + 1;
     }

@@ -66,8 +66,9 @@ match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (m->hint != NULL && m->hint->same_object_only && object != fj_structure_value(node)) {
-        m->hint->skipped = 1;
+    if (m->attempts != NULL && m->attempts->same_object_only &&
+        object != fj_structure_value(node)) {
+        m->attempts->skipped = 1;
         return FJ_MATCH_NO;
     }
     return fj_structure_match(m->structure, node, object);

@@ -12,9 +12,9 @@ typedef struct {
     FjLeafBuf *objects; /* the numbered ones, or NULL without any */
     FjScratch scratch;  /* for children that are read */
     const FjNode *next;
-    int holds;         /* the mode */
-    int is_try;        /* records nothing */
-    FjMatchHint *hint; /* or NULL */
+    int holds;                 /* the mode */
+    int is_try;                /* records nothing */
+    FjMatchAttempts *attempts; /* or NULL */
 } FjMatcher;
 
 /* (P) in held mode.  Matches a tree with the nodes from `next` on.  Returns an FjMatch or, in
