@@ -222,10 +222,8 @@ predict(Call *call)
         call->last = NULL;
     }
     else if (predicted != NULL) {
-        FJ_LOCK(call->cache);
-        predicted =
-            (FjVariant *)Py_NewRef((PyObject *)fj_cache_predict(call->cache, predicted));
-        FJ_UNLOCK();
+        FJ_LOCKED(call->cache, predicted = fj_cache_predict(call->cache, predicted);
+                  Py_INCREF(predicted));
     }
     if (FJ_UNLIKELY(predicted != NULL && FJ_LOAD_INT(predicted->evicted))) {
         Py_CLEAR(predicted);

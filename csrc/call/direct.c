@@ -59,9 +59,7 @@ static inline void
 release(FjDirect *self, FjDirectEntry *entry)
 {
     (void)self;
-    FJ_LOCK(self);
-    fj_direct_entry_release(entry);
-    FJ_UNLOCK();
+    FJ_LOCKED(self, fj_direct_entry_release(entry));
 }
 
 static int
@@ -141,9 +139,7 @@ run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *bega
     PyObject *results = fj_direct_entry_run(entry, self->context, args, began, &ran);
     if (results != NULL && fj_direct_entry_learns(entry)) {
         int learned;
-        FJ_LOCK(self);
-        learned = fj_direct_entry_remember(entry, self->context, results);
-        FJ_UNLOCK();
+        FJ_LOCKED(self, learned = fj_direct_entry_remember(entry, self->context, results));
         if (learned < 0) {
             Py_CLEAR(results);
         }
@@ -200,10 +196,9 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     FjDirectEntry *entry = NULL;
     int route = FJ_ROUTE_type;
     if (kwnames == NULL) {
-        FJ_LOCK(self);
-        route = fj_direct_entries_choose(&self->entries, context, self->source, args,
-                                         PyVectorcall_NARGS(nargsf), &entry);
-        FJ_UNLOCK();
+        FJ_LOCKED(self,
+                  route = fj_direct_entries_choose(&self->entries, context, self->source, args,
+                                                   PyVectorcall_NARGS(nargsf), &entry));
     }
     if (FJ_UNLIKELY(route != FJ_ROUTE_direct)) {
         if (route < 0) {
@@ -275,9 +270,7 @@ direct_clear_entries(PyObject *op, PyObject *Py_UNUSED(ignored))
     for (int i = 0; i < FJ_LANES; i++) {
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
-            FJ_LOCK(lane);
-            fj_direct_entries_drop(&lane->entries);
-            FJ_UNLOCK();
+            FJ_LOCKED(lane, fj_direct_entries_drop(&lane->entries));
         }
     }
     Py_RETURN_NONE;
@@ -291,15 +284,13 @@ direct_add(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     if (nargs != 2 || self->entries.learns || !PyTuple_CheckExact(args[1])) {
-        PyErr_SetString(PyExc_TypeError,
-                        "add takes a plan and a tuple of arrays, and no source");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError,
+                            "add takes a plan and a tuple of arrays, and no source");
     }
     int result;
-    FJ_LOCK(self);
-    result = fj_direct_entries_add(&self->entries, self->context, args[0],
-                                   &PyTuple_GET_ITEM(args[1], 0), PyTuple_GET_SIZE(args[1]));
-    FJ_UNLOCK();
+    FJ_LOCKED(self, result = fj_direct_entries_add(&self->entries, self->context, args[0],
+                                                   &PyTuple_GET_ITEM(args[1], 0),
+                                                   PyTuple_GET_SIZE(args[1])));
     return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -331,9 +322,7 @@ direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
     for (int i = 0; i < FJ_LANES && refusal == NULL; i++) {
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
-            FJ_LOCK(lane);
-            refusal = Py_XNewRef(lane->entries.refusal);
-            FJ_UNLOCK();
+            FJ_LOCKED(lane, refusal = Py_XNewRef(lane->entries.refusal));
         }
     }
     return refusal == NULL ? Py_NewRef(Py_None) : refusal;

@@ -15,10 +15,9 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_ARRAY)) ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_SCALAR)) ||
         !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
-        PyErr_Format(PyExc_TypeError,
-                     "DirectContext takes %d objects, as direct_context.h lists them",
-                     (int)FJ_NUM_JAX);
-        return NULL;
+        return PyErr_Format(PyExc_TypeError,
+                            "DirectContext takes %d objects, as direct_context.h lists them",
+                            (int)FJ_NUM_JAX);
     }
     FjDirectContext *self = (FjDirectContext *)type->tp_alloc(type, 0);
     for (Py_ssize_t i = 0; self != NULL && i < FJ_NUM_JAX; i++) {

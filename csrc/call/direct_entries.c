@@ -78,8 +78,7 @@ insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
         PyMem_Realloc(self->items, (size_t)(self->count + 1) * sizeof(FjDirectEntry *));
     if (items == NULL) {
         fj_direct_entry_release(entry);
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     self->items = items;
     FjDirectEntry *oldest = NULL;

@@ -111,8 +111,7 @@ set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
             continue;
         }
         if (used == PyTuple_GET_SIZE(puts)) {
-            PyErr_SetString(PyExc_ValueError, "a plan puts each value of the host");
-            return -1;
+            return fj_raise(PyExc_ValueError, "a plan puts each value of the host");
         }
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(puts, used++), "OOO!", &aval, &sharding,
                               &PyList_Type, &devices)) {
@@ -140,15 +139,13 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
         return 0;
     }
     if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
-        PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
-        return -1;
+        return fj_raise(PyExc_ValueError, "a plan has one flag for each argument");
     }
     if (!entry->has_run) { /* it was added */
         entry->trace = trace;
     }
     if (trace != entry->trace) {
-        PyErr_SetString(PyExc_ValueError, "a plan is that of the recorded call");
-        return -1;
+        return fj_raise(PyExc_ValueError, "a plan is that of the recorded call");
     }
     if (set_puts(entry, PyBytes_AS_STRING(flags), puts) < 0) {
         return -1;
@@ -156,8 +153,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     Py_ssize_t num_results = PyList_GET_SIZE(handlers);
     entry->results = PyMem_Calloc((size_t)num_results, sizeof(void *));
     if (entry->results == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;

@@ -15,10 +15,9 @@ typedef struct {
     Py_ssize_t num_arguments;
     FjDirectArgument *arguments;
     /* The plan. */
-    PyObject *execute;  /* tuple of arrays -> results; NULL without a plan */
-    PyObject *handlers; /* list */
-    PyObject
-        *constants; /* tuple of arrays that the traced function captured: the first inputs */
+    PyObject *execute;    /* tuple of arrays -> results; NULL without a plan */
+    PyObject *handlers;   /* list */
+    PyObject *constants;  /* tuple of captured arrays: the first inputs */
     Py_ssize_t num_read;  /* number of arguments that the program reads */
     Py_ssize_t num_other; /* ... and of these, number of keys and host values */
     int checks_deleted;   /* other processes run it too: check for deleted arrays */

@@ -86,8 +86,7 @@ static inline int
 check_class(PyObject *object, const FjNodeKind *kind)
 {
     if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
-        PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
-        return -1;
+        return fj_raise(PyExc_RuntimeError, "an object changed its class while it was walked");
     }
     return 0;
 }
@@ -311,9 +310,7 @@ int
 fj_fields_look_at_class(FjNodeKind *kind)
 {
     int result;
-    FJ_LOCK(kind);
-    result = look_at_class(kind);
-    FJ_UNLOCK();
+    FJ_LOCKED(kind, result = look_at_class(kind));
     return result;
 }
 

@@ -28,8 +28,7 @@ grow(FjSnapshot *self)
                                 ? NULL
                                 : PyMem_Realloc(before, capacity * sizeof(FjSnapshotPart));
     if (parts == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     if (before == NULL) {
         memcpy(parts, self->few, sizeof(self->few));

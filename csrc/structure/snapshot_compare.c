@@ -474,8 +474,7 @@ fj_snapshot_has(FjSnapshot *self, PyObject *value)
                           .for_python = &for_python,
                           .indices = PyMem_New(uint32_t, self->count)};
     if (c.indices == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     same = match_part(&c, self->parts, value);
     for (Py_ssize_t i = 0; i < for_python.count && same > 0; i++) {

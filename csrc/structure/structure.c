@@ -41,8 +41,7 @@ fj_structure_grow(FjStructure *self, size_t more)
         nodes = PyMem_Realloc(self->nodes, capacity * (sizeof(FjNode) + sizeof(FjNodeInfo)));
     }
     if (nodes == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     self->nodes = nodes;
     self->info = (FjNodeInfo *)(nodes + capacity);
@@ -56,8 +55,7 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
                     PyObject *aux)
 {
     if (arity > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a node with 2**32 children or more");
-        return -1;
+        return fj_raise(PyExc_OverflowError, "a node with 2**32 children or more");
     }
     if (arity >= self->capacity - self->count &&
         fj_structure_grow(self, (size_t)arity + 1) < 0) {
@@ -154,9 +152,7 @@ fj_structure_hash(FjStructure *self)
 {
     int result = 0;
     if (!FJ_LOAD_INT(self->hashed)) {
-        FJ_LOCK(self);
-        result = self->hashed ? 0 : hash_structure(self);
-        FJ_UNLOCK();
+        FJ_LOCKED(self, result = self->hashed ? 0 : hash_structure(self));
     }
     return result;
 }

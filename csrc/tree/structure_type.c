@@ -90,8 +90,7 @@ static int
 check_is_tree_structure(const FjStructure *self)
 {
     if (!self->is_tree_structure) {
-        PyErr_SetString(PyExc_ValueError, "this structure is one of a jitted call");
-        return -1;
+        return fj_raise(PyExc_ValueError, "this structure is one of a jitted call");
     }
     return 0;
 }
@@ -101,8 +100,7 @@ static int
 check_is_tree(const FjStructure *self)
 {
     if (self->nodes[0].code == FJ_ARGUMENTS) {
-        PyErr_SetString(PyExc_ValueError, "this is the structure of a call's arguments");
-        return -1;
+        return fj_raise(PyExc_ValueError, "this is the structure of a call's arguments");
     }
     return 0;
 }
@@ -116,8 +114,7 @@ structure_unflatten(PyObject *op, PyObject *leaves)
         return NULL;
     }
     if (Py_TYPE(leaves)->tp_iter == NULL && !PySequence_Check(leaves)) {
-        PyErr_Format(PyExc_TypeError, "the leaves must be a sequence, not %R", leaves);
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "the leaves must be a sequence, not %R", leaves);
     }
     PyObject *given = fj_tuple_of(leaves);
     if (given == NULL) {
@@ -257,8 +254,7 @@ structure_key_path(PyObject *op, PyObject *arg)
         return NULL;
     }
     if (index < 0 || index >= self->count) {
-        PyErr_SetString(PyExc_IndexError, "no such node");
-        return NULL;
+        return PyErr_Format(PyExc_IndexError, "no such node");
     }
     return fj_path_of_node(self, (uint32_t)index);
 }
@@ -316,8 +312,7 @@ structure_inside_statics(PyObject *op, PyObject *type)
 {
     FjStructure *self = (FjStructure *)op;
     if (!PyType_Check(type)) {
-        PyErr_Format(PyExc_TypeError, "expected a type, not %R", type);
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "expected a type, not %R", type);
     }
     PyObject *list = fj_structure_hash(self) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->count; i++) {
@@ -344,8 +339,7 @@ structure_equal_nodes(PyObject *op, PyObject *args)
         return NULL;
     }
     if (i < 0 || i >= self->count || j < 0 || j >= other->count) {
-        PyErr_SetString(PyExc_IndexError, "no such node");
-        return NULL;
+        return PyErr_Format(PyExc_IndexError, "no such node");
     }
     int equal = fj_structure_equal_nodes(self, (uint32_t)i, other, (uint32_t)j);
     return equal < 0 ? NULL : PyBool_FromLong(equal);

@@ -359,8 +359,7 @@ note_identities(FjStructure *structure)
 {
     structure->identities = PyMem_New(uint32_t, structure->num_identities);
     if (structure->identities == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (uint32_t i = 0, number = 0; i < structure->count; i++) {
         if (fj_node_has_number(&structure->nodes[i])) {

@@ -363,9 +363,7 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
     PyObject *container = container_of(node, object);
     int result = FJ_NEEDS_PYTHON;
     if (container != NULL) {
-        FJ_LOCK(container);
-        result = peek_and_hold(m, node, container, children);
-        FJ_UNLOCK();
+        FJ_LOCKED(container, result = peek_and_hold(m, node, container, children));
         Py_DECREF(container);
     }
     else if (PyErr_Occurred()) {
