@@ -222,8 +222,10 @@ predict(Call *call)
         call->last = NULL;
     }
     else if (predicted != NULL) {
-        FJ_LOCKED(call->cache, predicted = fj_cache_predict(call->cache, predicted);
-                  Py_INCREF(predicted));
+        FJ_LOCK(call->cache);
+        predicted = fj_cache_predict(call->cache, predicted);
+        Py_INCREF(predicted);
+        FJ_UNLOCK();
     }
     if (FJ_UNLIKELY(predicted != NULL && FJ_LOAD_INT(predicted->evicted))) {
         Py_CLEAR(predicted);

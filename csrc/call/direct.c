@@ -14,8 +14,7 @@
  *       execute([constant, y])                               the program doesn't read x
  *       make_arrays(results, handlers)  -> Output
  *
- * The words on the right are the *routes* that calls are counted by.  direct_entry.c says what
- * matches.
+ * The words on the right are the *routes* by which calls are counted.
  *
  * Without a GIL, each thread lane (threads.h) has its own Direct, which knows the arrays of
  * its threads.  A variant's Direct passes the calls of other lanes to these.
