@@ -170,7 +170,7 @@ numbered_objects(Call *call)
     return call->hook == NULL ? NULL : &call->hook->objects;
 }
 
-static FjMatch
+static int
 match_predicted(Call *call, FjVariant *predicted, FjMatchAttempts *attempts)
 {
     return fj_match_arguments(predicted->structure, &predicted->known[fj_lane()][0],
@@ -202,13 +202,13 @@ match_recent(Call *call, const FjVariant *predicted, FjMatchAttempts *attempts)
 /* After the predicted variant didn't match: like match_recent, but first without comparing
  * mutable statics, then with. */
 static FJ_NOINLINE int
-match_others(Call *call, FjVariant *predicted, FjMatchAttempts *attempts, FjMatch *matched)
+match_others(Call *call, FjVariant *predicted, FjMatchAttempts *attempts, int *matched)
 {
     int found = match_recent(call, predicted, attempts);
     if (found == 0 && attempts->skipped) {
         attempts->same_object_only = 0;
         *matched = match_predicted(call, predicted, attempts);
-        found = *matched == FJ_MATCH_NO ? match_recent(call, predicted, attempts) : 0;
+        found = *matched == 0 ? match_recent(call, predicted, attempts) : 0;
     }
     return found;
 }
@@ -243,12 +243,11 @@ match_arguments(Call *call)
         int found = 0;
         FjMatchAttempts attempts = {.same_object_only =
                                         !FJ_FREE_THREADED && call->cache->recent[0] != 0};
-        FjMatch matched = match_predicted(call, predicted, &attempts);
-        if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
+        int matched = match_predicted(call, predicted, &attempts);
+        if (FJ_UNLIKELY(matched == 0)) {
             found = match_others(call, predicted, &attempts, &matched);
         }
-        if (FJ_LIKELY(matched == FJ_MATCH_YES &&
-                      accept_arguments(call, predicted->structure, 0) == 0)) {
+        if (FJ_LIKELY(matched > 0 && accept_arguments(call, predicted->structure, 0) == 0)) {
             call->variant = predicted;
             return 0;
         }
@@ -258,14 +257,14 @@ match_arguments(Call *call)
         else {
             Py_DECREF(predicted);
         }
-        if (matched == FJ_MATCH_YES || found < 0) {
+        if (matched > 0 || found < 0) {
             return -1;
         }
         if (found > 0) {
             fj_cache_set_next(call->cache, call->last, call->variant);
             return 0;
         }
-        if (matched == FJ_MATCH_ERROR) {
+        if (matched < 0) {
             /* An interrupt fails the call.  So does a RecursionError: if a static's __eq__
              * makes the same call endlessly, two attempts per call would take forever. */
             if (!PyErr_ExceptionMatches(PyExc_Exception) ||

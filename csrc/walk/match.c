@@ -25,7 +25,7 @@
  * Numbered objects (Sharing in structure.h) are pushed too, before their children.  A REF
  * matches the object with its number, and all numbered objects must be distinct.
  *
- * Invariant: unless the result is FJ_MATCH_YES, the buffers keep their former sizes.
+ * Invariant: unless the result is 1, the buffers keep their former sizes.
  *
  * Python code runs only in held mode (match_nodes.c). */
 #include "walk/match.h"
@@ -42,7 +42,7 @@ match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
         return fj_known_push(argument, m->arrays, m->objects);
     }
     int result = fj_match_node(m, object);
-    if (result == FJ_MATCH_YES && !m->is_try) {
+    if (result > 0 && !m->is_try) {
         fj_known_note(argument, m->structure, node, object);
     }
     return result;
@@ -56,7 +56,7 @@ match_argument(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
         m->next++;
         return object == NULL;
     }
-    return object == NULL     ? FJ_MATCH_NO
+    return object == NULL     ? 0
            : argument != NULL ? match_large(m, object, argument)
                               : fj_match_node(m, object);
 }
@@ -68,18 +68,18 @@ match_arguments(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
 {
     Py_ssize_t arrays_before = m->arrays->count;
     FjKnownArguments *recorded = m->holds ? NULL : known;
-    int result = FJ_MATCH_YES;
-    for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+    int result = 1;
+    for (Py_ssize_t i = 0; i < count && result > 0; i++) {
         result = match_argument(m, objects[i],
                                 recorded == NULL ? NULL : fj_known_find(recorded, i));
-        if (result == FJ_MATCH_NO && m->attempts != NULL && !m->is_try) {
+        if (result == 0 && m->attempts != NULL && !m->is_try) {
             m->attempts->failed = i;
         }
     }
-    if (result == FJ_MATCH_YES && m->structure->num_identities > 0) {
+    if (result > 0 && m->structure->num_identities > 0) {
         result = fj_known_are_distinct(known, m->objects->items, m->objects->count);
     }
-    if (FJ_UNLIKELY(result != FJ_MATCH_YES)) {
+    if (FJ_UNLIKELY(result <= 0)) {
         fj_leafbuf_truncate(m->arrays, arrays_before);
         if (m->objects != NULL) {
             fj_leafbuf_truncate(m->objects, 0);
@@ -88,25 +88,25 @@ match_arguments(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
     return result;
 }
 
-static FjMatch
+static int
 match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
 {
     const FjNode *first = m->next;
     if (!FJ_FREE_THREADED && !m->structure->may_run_python) {
         int result = match_arguments(m, objects, count, known);
         if (FJ_LIKELY(result != FJ_NEEDS_PYTHON)) {
-            return (FjMatch)result;
+            return result;
         }
     }
     if (fj_compat_enter_frames() < 0) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     m->next = first;
     m->holds = 1;
     /* Use nothing remembered from before Python code ran, except what this call owns. */
     int result = match_arguments(m, objects, count, FJ_FREE_THREADED ? known : NULL);
     fj_compat_leave_frames();
-    return (FjMatch)result;
+    return result;
 }
 
 /* `stack` has FJ_SCRATCH_INLINE items. */
@@ -122,7 +122,7 @@ matcher_of(FjStructure *structure, const FjNode *first, FjLeafBuf *arrays, FjLea
                        .next = first};
 }
 
-FjMatch
+int
 fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
                    FjMatchAttempts *attempts)
@@ -136,7 +136,7 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
     if (structure->num_identities > 0 &&
         (objects == NULL ||
          fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0)) {
-        return objects == NULL ? FJ_MATCH_NO : FJ_MATCH_ERROR;
+        return objects == NULL ? 0 : -1;
     }
 #if FJ_FREE_THREADED
     /* Here it only remembers distinct objects.  While taken, it belongs to this call. */
@@ -144,7 +144,7 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
     if (structure->num_identities > 0 && taken == NULL) {
         taken = fj_known_new(structure);
     }
-    FjMatch result = match_all(&m, arguments, structure->nodes[0].arity, taken);
+    int result = match_all(&m, arguments, structure->nodes[0].arity, taken);
     fj_known_free(taken == NULL ? NULL : fj_exchange(known, taken));
     return result;
 #else
@@ -160,7 +160,7 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
     FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
     Py_ssize_t before = arrays->count, count = structure->nodes[0].arity;
     Py_ssize_t num_objects = (Py_ssize_t)structure->num_identities;
-    int result = FJ_MATCH_YES;
+    int result = 1;
     m.is_try = 1;
     m.attempts = attempts;
     if (FJ_FREE_THREADED || structure->may_run_python ||
@@ -168,7 +168,7 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
         return 0;
     }
     if (num_objects > 0) { /* a REF needs the objects of the arguments before it */
-        result = fj_leafbuf_reserve(objects, num_objects) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+        result = fj_leafbuf_reserve(objects, num_objects) < 0 ? -1 : 1;
     }
     else if (count > 1) {
         for (Py_ssize_t i = 0; i < attempts->failed; i++) {
@@ -178,14 +178,14 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
         fj_leafbuf_truncate(arrays, before);
         m.next = structure->nodes + 1;
     }
-    if (result == FJ_MATCH_YES) {
+    if (result > 0) {
         result = match_arguments(&m, arguments, count, known);
     }
     PyErr_Clear(); /* without memory, flattening fails too */
-    return result == FJ_MATCH_YES;
+    return result > 0;
 }
 
-FjMatch
+int
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];

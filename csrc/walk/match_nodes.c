@@ -9,7 +9,7 @@
 #include "walk/kind_dicts.h"
 #include "walk/kind_instances.h"
 
-/* These functions return an FjMatch or FJ_NEEDS_PYTHON. */
+/* These functions return 1, 0, -1 or, in borrowed mode, FJ_NEEDS_PYTHON. */
 
 /* ---- leaves ---- */
 
@@ -19,7 +19,7 @@ is_array(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_registry_kind(m->registry, object);
     if (kind == NULL) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     FjKindCode code = fj_registry_code(m->registry, kind);
     Py_DECREF(kind);
@@ -38,15 +38,14 @@ match_other(FjMatcher *m, const FjNode *node, PyObject *object)
     }
     int result = m->holds ? is_array(m, node, object)
                           : fj_structure_takes_number(m->structure, node, object);
-    return result == FJ_MATCH_YES && fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR
-                                                                            : result;
+    return result > 0 && fj_leafbuf_push(m->arrays, object) < 0 ? -1 : result;
 }
 
 static int
 match_array(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
-        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? -1 : 1;
     }
     return match_other(m, node, object);
 }
@@ -57,8 +56,8 @@ match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     int is_now_array =
         node->flags & FJ_NODE_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object) : 0;
-    return is_now_array < 0 ? FJ_MATCH_ERROR
-           : is_now_array   ? FJ_MATCH_NO
+    return is_now_array < 0 ? -1
+           : is_now_array   ? 0
                             : fj_structure_has(m->structure, node, object);
 }
 
@@ -69,7 +68,7 @@ match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
     if (m->attempts != NULL && m->attempts->same_object_only &&
         object != fj_structure_value(node)) {
         m->attempts->skipped = 1;
-        return FJ_MATCH_NO;
+        return 0;
     }
     return fj_structure_match(m->structure, node, object);
 }
@@ -79,10 +78,10 @@ static inline int
 match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object)
 {
     if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_FIXED)) {
-        return FJ_MATCH_YES;
+        return 1;
     }
     if (Py_TYPE(object) != Py_TYPE(expected)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     if (FJ_UNLIKELY(m->holds)) {
         return match_held_value(m, node, object);
@@ -103,7 +102,7 @@ match_child(FjMatcher *m, PyObject *object)
         m->next++;
         return object == NULL || object == fj_registry_missing(m->registry);
     }
-    return object == NULL ? FJ_MATCH_NO : fj_match_node(m, object);
+    return object == NULL ? 0 : fj_match_node(m, object);
 }
 
 /* match_children for one child. */
@@ -113,12 +112,12 @@ match_field(FjMatcher *m, PyObject *object)
     const FjNode *node = m->next;
     if (object == node->aux && (node->flags & FJ_NODE_FIXED)) {
         m->next++;
-        return FJ_MATCH_YES;
+        return 1;
     }
     if (node->code == FJ_ARRAY && object != NULL &&
         Py_TYPE(object) == m->registry->array_type) {
         m->next++;
-        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? -1 : 1;
     }
     return match_child(m, object);
 }
@@ -139,20 +138,20 @@ match_children(FjMatcher *m, PyObject *const *children, uint32_t count)
         else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
             node++;
             if (FJ_UNLIKELY(fj_leafbuf_push(m->arrays, object) < 0)) {
-                return FJ_MATCH_ERROR;
+                return -1;
             }
         }
         else {
             m->next = node;
             int result = match_child(m, object);
-            if (result != FJ_MATCH_YES) {
+            if (result <= 0) {
                 return result;
             }
             node = m->next;
         }
     }
     m->next = node;
-    return FJ_MATCH_YES;
+    return 1;
 }
 
 /* Copies borrowed children and holds them; their first node is `node`.  Children that need no
@@ -174,12 +173,12 @@ hold(FjMatcher *m, const FjNode *node, PyObject *const *borrowed, PyObject **chi
             while (i > 0) {
                 Py_XDECREF(children[--i]); /* the container holds them */
             }
-            return FJ_MATCH_NO;
+            return 0;
         }
         children[i] = Py_XNewRef(child);
         node = node->arity == 0 ? node + 1 : fj_structure_skip(m->structure, node);
     }
-    return FJ_MATCH_YES;
+    return 1;
 }
 
 /* (P) Matches children from `hold`.  Moves arrays to the buffer, which leaves NULL. */
@@ -187,15 +186,15 @@ static int
 match_held_children(FjMatcher *m, PyObject **children, uint32_t count)
 {
     const PyTypeObject *array_type = m->registry->array_type;
-    int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+    int result = 1;
+    for (uint32_t i = 0; i < count && result > 0; i++) {
         PyObject *child = children[i];
         if (child == NULL) {
             m->next++;
         }
         else if (m->next->code == FJ_ARRAY && Py_TYPE(child) == array_type) {
             if (fj_leafbuf_reserve(m->arrays, 1) < 0) {
-                return FJ_MATCH_ERROR;
+                return -1;
             }
             m->arrays->items[m->arrays->count++] = child;
             children[i] = NULL;
@@ -216,7 +215,7 @@ match_sequence(FjMatcher *m, const FjNode *node, PyObject *sequence)
 {
     return Py_SIZE(sequence) == (Py_ssize_t)node->arity
                ? match_children(m, PySequence_Fast_ITEMS(sequence), node->arity)
-               : FJ_MATCH_NO;
+               : 0;
 }
 
 static FJ_NOINLINE int
@@ -224,10 +223,10 @@ match_dict(FjMatcher *m, const FjNode *node, PyObject *dict)
 {
     PyObject **children = fj_scratch_push(&m->scratch, node->arity);
     if (children == NULL) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     int result = fj_peek_dict(node, dict, children);
-    if (FJ_LIKELY(result == FJ_MATCH_YES)) {
+    if (FJ_LIKELY(result > 0)) {
         result = match_children(m, children, node->arity);
     }
     fj_scratch_pop(&m->scratch, children);
@@ -240,16 +239,16 @@ match_module(FjMatcher *m, const FjNode *node, PyObject *object)
     FjFieldView view;
     PyObject *const *values;
     if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     if (FJ_UNLIKELY(!fj_peek_is_alike(node, view.used))) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
         return match_children(m, values, node->arity);
     }
-    int result = fj_fields_have_str_names(&view) ? FJ_MATCH_YES : FJ_NEEDS_PYTHON;
-    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+    int result = fj_fields_have_str_names(&view) ? 1 : FJ_NEEDS_PYTHON;
+    for (uint32_t i = 0; i < node->arity && result > 0; i++) {
         result = match_field(m, fj_fields_peek(&view, fj_node_kind(node), i));
     }
     return result;
@@ -264,8 +263,8 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
     if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
         return FJ_NEEDS_PYTHON;
     }
-    int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+    int result = 1;
+    for (uint32_t i = 0; i < node->arity && result > 0; i++) {
         PyObject *value = fj_fields_peek_object(object, &view, kind, i);
         result = value == NULL ? FJ_NEEDS_PYTHON : match_field(m, value);
     }
@@ -290,10 +289,9 @@ peek_and_hold(FjMatcher *m, const FjNode *node, PyObject *container, PyObject **
         result =
             fj_peek_is_alike(node, PyDict_GET_SIZE(container))
                 ? fj_peek_names(container, fj_node_kind(node)->names, node->arity, children)
-                : FJ_MATCH_NO;
+                : 0;
     }
-    return result == FJ_MATCH_YES ? hold(m, node + 1, borrowed, children, node->arity)
-                                  : result;
+    return result > 0 ? hold(m, node + 1, borrowed, children, node->arity) : result;
 }
 
 /* Returns the list or dict whose lock protects the children (new reference).  NULL without an
@@ -318,10 +316,10 @@ has_contents(FjMatcher *m, const FjNode *node, const FjContents *c)
         c->type != fj_structure_info(m->structure, node)->type ||
         ((c->flags ^ node->flags) & FJ_NODE_WRAPPER) ||
         (fj_node_has_kind(node) && c->aux != node->aux)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     return fj_structure_value(node) == NULL || c->keys != NULL
-               ? FJ_MATCH_YES
+               ? 1
                : match_value(m, node, fj_structure_value(node), value);
 }
 
@@ -331,7 +329,7 @@ read_contents(FjMatcher *m, const FjNode *node, PyObject *object, FjContents *c)
 {
     int is_dict = PyDict_Check(object) && fj_structure_value(node) == node->aux;
     if (is_dict && PyDict_GET_SIZE(object) != PyTuple_GET_SIZE(node->aux)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     if (is_dict && node->code != FJ_ORDERED_DICT && (node->flags & FJ_NODE_PLAIN_KEYS) &&
         fj_compat_dict_is_unicode(object)) {
@@ -346,7 +344,7 @@ read_contents(FjMatcher *m, const FjNode *node, PyObject *object, FjContents *c)
         PyErr_ExceptionMatches(PyExc_Exception) &&
         !PyErr_ExceptionMatches(PyExc_MemoryError)) {
         PyErr_Clear(); /* flattening raises it later, with the path */
-        result = FJ_MATCH_NO;
+        result = 0;
     }
     return result > 0 ? has_contents(m, node, c) : result;
 }
@@ -358,7 +356,7 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
     FjContents contents = {.registry = m->registry, .scratch = &m->scratch};
     PyObject **children = fj_scratch_push(&m->scratch, node->arity);
     if (children == NULL) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     PyObject *container = container_of(node, object);
     int result = FJ_NEEDS_PYTHON;
@@ -367,15 +365,15 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
         Py_DECREF(container);
     }
     else if (PyErr_Occurred()) {
-        result = FJ_MATCH_ERROR;
+        result = -1;
     }
     if (result == FJ_NEEDS_PYTHON) {
         result = read_contents(m, node, object, &contents);
-        if (result == FJ_MATCH_YES) {
+        if (result > 0) {
             result = hold(m, node + 1, contents.children.items, children, node->arity);
         }
     }
-    if (result == FJ_MATCH_YES) {
+    if (result > 0) {
         result = match_held_children(m, children, node->arity);
         fj_drop_children(children, node->arity);
     }
@@ -389,11 +387,11 @@ static FJ_NOINLINE int
 match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (Py_TYPE(object) != fj_structure_type(m->structure, node)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     if (node->code == FJ_TUPLE && object == node->aux) {
         m->next = fj_structure_skip(m->structure, node);
-        return FJ_MATCH_YES;
+        return 1;
     }
     if (node->flags & FJ_NODE_OWN_AUX) {
         return match_value(m, node, fj_structure_value(node), object);
@@ -408,7 +406,7 @@ static FJ_NOINLINE int
 match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (Py_TYPE(object) != fj_structure_info(m->structure, node)->type) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     switch (node->code) {
     case FJ_NAMEDTUPLE:
@@ -436,17 +434,15 @@ match_container(FjMatcher *m, const FjNode *node, PyObject *object)
     case FJ_TUPLE:
         if (object == node->aux) { /* can't have changed */
             m->next = fj_structure_skip(m->structure, node);
-            return FJ_MATCH_YES;
+            return 1;
         }
-        return PyTuple_CheckExact(object) ? match_sequence(m, node, object) : FJ_MATCH_NO;
+        return PyTuple_CheckExact(object) ? match_sequence(m, node, object) : 0;
     case FJ_LIST:
-        return PyList_CheckExact(object) ? match_sequence(m, node, object) : FJ_MATCH_NO;
+        return PyList_CheckExact(object) ? match_sequence(m, node, object) : 0;
     case FJ_MODULE:
-        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
-                                                           : FJ_MATCH_NO;
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object) : 0;
     case FJ_OBJECT:
-        return Py_TYPE(object) == fj_node_kind(node)->type ? match_object(m, node, object)
-                                                           : FJ_MATCH_NO;
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_object(m, node, object) : 0;
     default:
         return match_rare_container(m, node, object);
     }
@@ -457,7 +453,7 @@ static int
 match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (Py_EnterRecursiveCall(" while matching a pytree")) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     int result = match_container(m, node, object);
     Py_LeaveRecursiveCall();

@@ -17,6 +17,6 @@ typedef struct {
     FjMatchAttempts *attempts; /* or NULL */
 } FjMatcher;
 
-/* (P) in held mode.  Matches a tree with the nodes from `next` on.  Returns an FjMatch or, in
- * borrowed mode, FJ_NEEDS_PYTHON, with buffers that can be partly filled. */
+/* (P) in held mode.  Matches a tree with the nodes from `next` on.  1, 0, -1 or, in borrowed
+ * mode, FJ_NEEDS_PYTHON, with buffers that can be partly filled. */
 int fj_match_node(FjMatcher *m, PyObject *object);
