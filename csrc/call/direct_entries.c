@@ -146,8 +146,9 @@ rest_after(FjDirectEntries *self, int route)
     self->route = route;
 }
 
-/* (P) Asks for the plan of an entry that the caller holds.  1, 0 without a plan and with the
- * entry removed, or -1 with an error that isn't an Exception. */
+/* (P) Asks for the plan of an entry that the caller holds.  Returns the route of the call:
+ * without a plan, FJ_ROUTE_waiting, and the entry is removed.  -1 with an error that isn't an
+ * Exception. */
 static int
 make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *source,
           FjDirectEntry *entry, PyObject *const *args, Py_ssize_t nargs)
@@ -165,13 +166,13 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
             (void)fj_direct_entry_set_plan(entry, plan); /* below, no plan is as an error */
         }
     }
-    int made = fj_direct_differs(entry->execute != NULL);
+    int route = fj_direct_differs(entry->execute != NULL ? FJ_ROUTE_direct : FJ_ROUTE_waiting);
     Py_XDECREF(plan);
     if (entry->execute == NULL) {
         remove_entry(self, entry);
         rest_after(self, FJ_ROUTE_waiting);
     }
-    return made;
+    return route;
 }
 
 /* ---- choosing the route of a call ---- */
@@ -256,10 +257,7 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
         }
     }
     Py_XDECREF(fact);
-    if (route < 0 || *found != NULL) {
-        return route;
-    }
-    if (!self->learns) {
+    if (route < 0 || *found != NULL || !self->learns) {
         return route;
     }
     route = takes_all(context, args, nargs) ? route : FJ_ROUTE_type;
@@ -316,13 +314,8 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
     }
     Py_XDECREF(configuration);
     if (FJ_UNLIKELY(route == FJ_ROUTE_direct && (*found)->execute == NULL)) {
-        route = FJ_ROUTE_waiting;
-        if ((*found)->has_run) {
-            int planned = make_plan(self, context, source, *found, args, nargs);
-            route = planned < 0   ? -1
-                    : planned > 0 ? (int)FJ_ROUTE_direct
-                                  : (int)FJ_ROUTE_waiting;
-        }
+        route = (*found)->has_run ? make_plan(self, context, source, *found, args, nargs)
+                                  : FJ_ROUTE_waiting;
     }
     if (route < 0 && *found != NULL) {
         fj_direct_entry_release(*found);

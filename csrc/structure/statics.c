@@ -123,7 +123,8 @@ hash_double(Py_uhash_t hash, double value)
     return fj_hash_mix(hash, (Py_uhash_t)(bits ^ (bits >> 32)));
 }
 
-/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1). */
+/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1), but explanations
+ * know evicted Structures by their hashes. */
 static int
 hash_int(PyObject *value, Py_uhash_t *hash)
 {
