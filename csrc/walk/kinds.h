@@ -3,7 +3,7 @@
  * A miss, a prefix and some containers of a match are read in one way: `read` returns the node
  * that the object would have, with references to the children.  A match usually *peeks*: it
  * knows the node, and borrows the children without running Python code.  The functions named
- * fj_peek_... are in the headers of the kinds (kind_dicts.h, kind_instances.h). */
+ * fj_peek_... are in kind_dicts.h. */
 #pragma once
 
 #include "base/scratch.h"

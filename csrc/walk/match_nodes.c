@@ -7,7 +7,6 @@
 #include "structure/fields.h"
 #include "structure/statics.h"
 #include "walk/kind_dicts.h"
-#include "walk/kind_instances.h"
 
 /* These functions return 1, 0, -1 or, in borrowed mode, FJ_NEEDS_PYTHON. */
 
@@ -233,23 +232,32 @@ match_dict(FjMatcher *m, const FjNode *node, PyObject *dict)
     return result;
 }
 
+/* True if a Module has as many attributes as a node's. */
+static inline int
+is_alike(const FjNode *node, Py_ssize_t used)
+{
+    return (used != fj_node_kind_fields(fj_node_kind(node))) ==
+           !!(node->flags & FJ_NODE_WRAPPER);
+}
+
 static int
 match_module(FjMatcher *m, const FjNode *node, PyObject *object)
 {
+    FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
-    PyObject *const *values;
     if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
         return -1;
     }
-    if (FJ_UNLIKELY(!fj_peek_is_alike(node, view.used))) {
+    if (FJ_UNLIKELY(!is_alike(node, view.used))) {
         return 0;
     }
-    if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
-        return match_children(m, values, node->arity);
+    if (FJ_LIKELY(view.values != NULL && fj_fields_in_order(kind) &&
+                  !(node->flags & FJ_NODE_WRAPPER))) {
+        return match_children(m, view.values, node->arity);
     }
     int result = fj_fields_have_str_names(&view) ? 1 : FJ_NEEDS_PYTHON;
     for (uint32_t i = 0; i < node->arity && result > 0; i++) {
-        result = match_field(m, fj_fields_peek(&view, fj_node_kind(node), i));
+        result = match_field(m, fj_fields_peek(&view, kind, i));
     }
     return result;
 }
@@ -287,7 +295,7 @@ peek_and_hold(FjMatcher *m, const FjNode *node, PyObject *container, PyObject **
     }
     else if (node->code == FJ_MODULE) {
         result =
-            fj_peek_is_alike(node, PyDict_GET_SIZE(container))
+            is_alike(node, PyDict_GET_SIZE(container))
                 ? fj_peek_names(container, fj_node_kind(node)->names, node->arity, children)
                 : 0;
     }
