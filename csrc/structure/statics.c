@@ -38,14 +38,10 @@ is_like(const PyTypeObject *type, const PyTypeObject *base)
            (type == base || (type->tp_flags & Py_TPFLAGS_BASETYPE));
 }
 
-/* FJ_TUPLE_ITEMS for all tuples. */
+/* For other types than those of FJ_BY_VALUE.  FJ_TUPLE_ITEMS for all tuples. */
 static inline FjStaticRule
 rule_of_type(const FjRegistry *registry, PyTypeObject *type)
 {
-    if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-        type == &PyBytes_Type || type == Py_TYPE(Py_None)) {
-        return FJ_BY_VALUE;
-    }
     if (fj_static_registered_key(registry, type) != NULL) {
         return FJ_BY_REGISTERED_KEY;
     }
@@ -67,7 +63,8 @@ has_inert_items(const FjRegistry *registry, PyObject *tuple)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
         PyTypeObject *type = Py_TYPE(PyTuple_GET_ITEM(tuple, i));
-        if (!fj_static_rule_is_inert(rule_of_type(registry, type))) {
+        if (!fj_static_is_by_value(type) &&
+            !fj_static_rule_is_inert(rule_of_type(registry, type))) {
             return 0;
         }
     }
@@ -75,7 +72,7 @@ has_inert_items(const FjRegistry *registry, PyObject *tuple)
 }
 
 FjStaticRule
-fj_static_rule(const FjRegistry *registry, PyObject *value)
+fj_static_rule_of_others(const FjRegistry *registry, PyObject *value)
 {
     FjStaticRule rule = rule_of_type(registry, Py_TYPE(value));
     return rule == FJ_TUPLE_ITEMS && has_inert_items(registry, value) ? FJ_INERT_TUPLE : rule;
@@ -123,8 +120,8 @@ hash_double(Py_uhash_t hash, double value)
     return fj_hash_mix(hash, (Py_uhash_t)(bits ^ (bits >> 32)));
 }
 
-/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1), but explanations
- * know evicted Structures by their hashes. */
+/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1), but
+ * explanations know evicted Structures by their hashes. */
 static int
 hash_int(PyObject *value, Py_uhash_t *hash)
 {
@@ -239,9 +236,10 @@ fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b)
     if (type != Py_TYPE(b)) {
         return 0;
     }
-    switch (rule_of_type(registry, type)) {
-    case FJ_BY_VALUE:
+    if (fj_static_is_by_value(type)) {
         return PyObject_RichCompareBool(a, b, Py_EQ);
+    }
+    switch (rule_of_type(registry, type)) {
     case FJ_BY_MARK:
         return PyTuple_GET_ITEM(a, 0) == PyTuple_GET_ITEM(b, 0);
     case FJ_FLOAT_BITS:

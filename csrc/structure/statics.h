@@ -49,8 +49,24 @@ typedef enum {
     FJ_BY_TYPE /* by the type's fields or key, or the value's own __eq__ and __hash__ */
 } FjStaticRule;
 
+/* True for the rule FJ_BY_VALUE, which most values have. */
+static inline int
+fj_static_is_by_value(const PyTypeObject *type)
+{
+    return type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
+           type == &PyBytes_Type || type == Py_TYPE(Py_None);
+}
+
+FjStaticRule fj_static_rule_of_others(const FjRegistry *registry, PyObject *value);
+
 /* Runs no Python code. */
-FjStaticRule fj_static_rule(const FjRegistry *registry, PyObject *value);
+static inline FjStaticRule
+fj_static_rule(const FjRegistry *registry, PyObject *value)
+{
+    return FJ_LIKELY(fj_static_is_by_value(Py_TYPE(value)))
+               ? FJ_BY_VALUE
+               : fj_static_rule_of_others(registry, value);
+}
 
 static inline int
 fj_static_rule_is_inert(FjStaticRule rule)

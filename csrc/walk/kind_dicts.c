@@ -58,37 +58,32 @@ peek_in_other_order(PyObject *dict, PyObject *const *names, Py_ssize_t count,
     return 1;
 }
 
-/* Nearly always, the dict's next key is the very object of the next name.  __init__ often sets
- * static fields first. */
-static inline int
-peek_objects(PyObject *dict, PyObject *const *names, Py_ssize_t count, Py_ssize_t passed,
-             PyObject **values)
-{
-    PyObject *key, *value;
-    Py_ssize_t position = 0, before = 0, next = 0;
-    while (next < count && fj_compat_dict_next(dict, &position, &key, &value)) {
-        if (FJ_UNLIKELY(key != names[next])) {
-            return peek_in_other_order(dict, names, count, passed, values, before, next);
-        }
-        values[next++] = value;
-        before = position;
-    }
-    return (next == count && PyDict_GET_SIZE(dict) == count) ||
-           peek_in_other_order(dict, names, count, passed, values, position, next);
-}
-
 int
 fj_peek_objects(PyObject *dict, PyObject *names, Py_ssize_t count, Py_ssize_t passed,
                 PyObject **values)
 {
-    return peek_objects(dict, ((PyTupleObject *)names)->ob_item, count, passed, values);
+    PyObject *const *items = ((PyTupleObject *)names)->ob_item;
+    return peek_in_other_order(dict, items, count, passed, values, 0, 0);
 }
 
+/* Nearly always, the dict's next key is the very object of the next name.  __init__ often sets
+ * static fields first. */
 int
 fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
 {
     PyObject *const *items = ((PyTupleObject *)names)->ob_item;
-    return FJ_LIKELY(peek_objects(dict, items, count, PASSED, values))
+    PyObject *key, *value;
+    Py_ssize_t position = 0, before = 0, next = 0;
+    while (next < count && fj_compat_dict_next(dict, &position, &key, &value)) {
+        if (FJ_UNLIKELY(key != items[next])) {
+            position = before;
+            break;
+        }
+        values[next++] = value;
+        before = position;
+    }
+    return FJ_LIKELY(next == count && PyDict_GET_SIZE(dict) == count) ||
+                   peek_in_other_order(dict, items, count, PASSED, values, position, next)
                ? 1
                : look_up(dict, items, count, values);
 }

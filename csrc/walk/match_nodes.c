@@ -410,6 +410,12 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
                : match_held(m, node, object);
 }
 
+static FJ_NOINLINE void
+push_numbered(FjMatcher *m, PyObject *object)
+{
+    (void)fj_leafbuf_push(m->objects, object); /* has room for all */
+}
+
 static FJ_NOINLINE int
 match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -433,7 +439,7 @@ static int
 match_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY)) {
-        (void)fj_leafbuf_push(m->objects, object); /* has room for all */
+        push_numbered(m, object);
     }
     if (FJ_UNLIKELY(m->holds)) {
         return match_held_container(m, node, object);
@@ -468,6 +474,14 @@ match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+/* Only arguments have a REF.  The object with its number was pushed before. */
+static FJ_NOINLINE int
+match_ref(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
+    return m->objects->items[fj_node_number(node)] == object;
+}
+
 int
 fj_match_node(FjMatcher *m, PyObject *object)
 {
@@ -480,9 +494,8 @@ fj_match_node(FjMatcher *m, PyObject *object)
         return match_array(m, node, object);
     case FJ_STATIC:
         return match_value(m, node, node->aux, object);
-    case FJ_REF: /* only of arguments; the object was pushed before */
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
-        return m->objects->items[fj_node_number(node)] == object;
+    case FJ_REF:
+        return match_ref(m, node, object);
     default:
         break;
     }
