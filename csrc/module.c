@@ -43,7 +43,10 @@ static PyObject *
 core_is_fixed(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjRegistry *registry = fj_tree_registry(module, args, nargs, 2, "(registry, value)");
-    int is_fixed = registry == NULL ? -1 : fj_static_is_fixed(registry, args[1]);
+    if (registry == NULL) {
+        return NULL;
+    }
+    int is_fixed = fj_static_is_fixed(registry, args[1], fj_static_rule(registry, args[1]));
     return is_fixed < 0 ? NULL : PyBool_FromLong(is_fixed);
 }
 

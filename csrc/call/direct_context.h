@@ -5,8 +5,9 @@
 
 #include "base/common.h"
 
-/* PART(index, keyword of the constructor), or ONE_OF(index, keyword, its type). */
-#define FJ_PARTS(PART, ONE_OF)                                                                \
+/* JAX's types and functions: PART(index, keyword of the constructor), or ONE_OF(index,
+ * keyword, its type). */
+#define FJ_JAX(PART, ONE_OF)                                                                  \
     /* the type of arrays, without its subclasses */                                          \
     ONE_OF(FJ_ARRAY_TYPE, array_type, PyType_Type)                                            \
     PART(FJ_GET_AVAL, get_aval)           /* array -> its aval, an interned object */         \
@@ -33,14 +34,15 @@
     PART(FJ_IS_PROFILED, is_profiled) /* () -> bool: a profiler observes jax.jit's calls */   \
     /* () -> None: frees objects that other threads couldn't free */                          \
     PART(FJ_COLLECT, collect)                                                                 \
-    PART(FJ_CONSUME, consume) /* (results of an executable, handlers) -> list of arrays */    \
-    PART(FJ_PLAN, plan)       /* (source, arrays) -> a plan, or a str: why not */
+    PART(FJ_MAKE_ARRAYS,                                                                      \
+         consume)       /* (results of an executable, handlers) -> list of arrays */          \
+    PART(FJ_PLAN, plan) /* (source of a Direct, arrays) -> a plan, or a str: why not */
 
-#define FJ_PART_INDEX(index, ...) index,
-enum { FJ_PARTS(FJ_PART_INDEX, FJ_PART_INDEX) FJ_NUM_PARTS };
+#define FJ_JAX_INDEX(index, ...) index,
+enum { FJ_JAX(FJ_JAX_INDEX, FJ_JAX_INDEX) FJ_NUM_JAX };
 
 typedef struct {
-    PyObject_HEAD PyObject *parts[FJ_NUM_PARTS];
+    PyObject_HEAD PyObject *jax[FJ_NUM_JAX];
     int enabled;
     int timed;                /* executables are timed */
     Py_ssize_t after;         /* number of calls to pass on before making a plan */
@@ -50,7 +52,7 @@ typedef struct {
 
 /* (P) Calls one of the objects with `x`.  Returns a new reference. */
 static inline PyObject *
-fj_direct_ask(const FjDirectContext *context, int part, PyObject *x)
+fj_direct_ask(const FjDirectContext *context, int function, PyObject *x)
 {
-    return PyObject_Vectorcall(context->parts[part], &x, 1, NULL);
+    return PyObject_Vectorcall(context->jax[function], &x, 1, NULL);
 }

@@ -17,7 +17,7 @@ typedef struct {
     /* The plan. */
     PyObject *execute;    /* tuple of arrays -> results; NULL without a plan */
     PyObject *handlers;   /* list */
-    PyObject *constants;  /* tuple of arrays to pass before the arguments */
+    PyObject *constants;  /* tuple of captured arrays: the first inputs */
     Py_ssize_t num_read;  /* number of arguments that the program reads */
     Py_ssize_t num_other; /* ... and of these, number of keys and host values */
     int checks_deleted;   /* other processes run it too: check for deleted arrays */

@@ -10,7 +10,8 @@
 #include "structure/structure.h"
 #include "walk/known.h"
 
-/* Can a program raise while it runs?  A call waits for one that can. */
+/* A program that contains checks, such as eqx.error_if, can raise while it runs.  A call waits
+ * for it, and raises its error. */
 typedef enum {
     FJ_MAY_RAISE_UNKNOWN = -1,
     FJ_MAY_RAISE_NO = 0,
@@ -70,12 +71,13 @@ typedef struct {
     Py_ssize_t next_variant; /* the variant called next after this one's last call: 0 for this
                               * one, else 1 + its position in the Cache's table */
     FjTimes times;
-    int ran;            /* a call returned without a trace, under jax.disable_jit */
-    int evicted;        /* dropped by the Cache for good: never predicted */
-    int switched;       /* Python has switched `call`, and is asked if a call fails */
-    int run_by_hook;    /* no trace is inspected, or one can raise: the `run` hook calls it */
-    PyObject *record;   /* a listener's data, or NULL */
-    PyObject *programs; /* the Programs of the package _call, or NULL */
+    int ran;             /* a call returned without a trace, under jax.disable_jit */
+    int evicted;         /* dropped by the Cache for good: never predicted */
+    int asks_on_failure; /* _switch has replaced `call`: if a call fails, the `run` hook
+                          * looks for a program that can make it */
+    int run_by_hook;     /* no trace is inspected, or one can raise: the `run` hook calls it */
+    PyObject *record;    /* a listener's data, or NULL */
+    PyObject *programs;  /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
     FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* per lane */
