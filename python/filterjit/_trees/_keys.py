@@ -131,14 +131,17 @@ def _fields(names: list[str]) -> Key:
     if not names:
         return lambda x: ()
     get = operator.attrgetter(*names)
+    get_some = _or_identity(lambda x: tuple([getattr(x, name, _ABSENT) for name in names]))
 
     def fields(x: Any) -> Any:
         try:
             return get(x)
         except AttributeError:
-            return tuple([getattr(x, name, _ABSENT) for name in names])
+            return get_some(x)
+        except Exception:  # from a property: the value equals only itself
+            return _core.identity(x)
 
-    return _or_identity(fields)  # a property can raise
+    return fields
 
 
 @dataclasses.dataclass(unsafe_hash=True)
