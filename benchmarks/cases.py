@@ -1,11 +1,12 @@
 """The cases that are timed, and that the tests run on Equinox and on filterjit.
 
-A `Case` is a function with its arguments. `CASES` has a function for each case that makes it, so
-that making one does not make the others. Static values (statics) are all values that are not
+A `Case` is a function with its arguments. `CASES` has a function that makes each case, so that making
+one does not make the others. Static values (statics) are all values that are not
 arrays.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -106,80 +107,30 @@ def update(model: Any, x: jax.Array) -> Any:
     return _add_one(model)
 
 
-def identity() -> Case:
-    """The smallest call."""
-    return Case("identity", "identity of one array", lambda x: x, (jnp.array(1.0),))
-
-
 def _mlp(width: int) -> Any:
     return eqx.nn.MLP(8, 8, width_size=width, depth=4, key=jr.key(0))
 
 
-def mlp() -> Case:
-    """Inference of a small MLP, as in a served model or an RL policy."""
-    return Case("mlp", "MLP 8-32x4-8, inference", infer, (_mlp(2**5), jnp.ones(8)), lasts=True)
+def _sum(tree: dict[str, Any]) -> Any:
+    return sum(tree.values())
 
 
-def mlp_update() -> Case:
-    """The same MLP; an updated model is returned."""
-    args = (_mlp(2**5), jnp.ones(8))
-    return Case("mlp_update", "the same, returns an updated model", update, args, lasts=True)
+def dict_of(number: int, numpy: int = 0) -> tuple[Any]:
+    """Returns a dict of arrays, the last ones of NumPy."""
+    tree: dict[str, Any] = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(number - numpy)}
+    return (tree | {f"zz_{i}": np.full((), float(i), np.float32) for i in range(numpy)},)
 
 
-def mlp_256() -> Case:
-    """A wider MLP: the same tree, and more work for the device."""
-    return Case("mlp_256", "MLP 8-256x4-8, inference", infer, (_mlp(2**8), jnp.ones(8)), lasts=True)
+def _agent_step(state: Any, observation: Any, reward: Any, done: Any) -> Any:
+    model, total = state
+    action = jnp.argmax(model(observation))
+    return (model, jnp.where(done, 0.0, total + reward)), action
 
 
-def dict_of(number: int) -> Case:
-    """A dict of `number` arrays, without a Module."""
-    tree = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(number)}
-    summary = f"dict of {number:,} arrays"
-    return Case(f"dict_{number}", summary, lambda tree: sum(tree.values()), (tree,))
-
-
-def dict_10() -> Case:
-    """A dict of 10 arrays."""
-    return dict_of(10)
-
-
-def dict_100() -> Case:
-    """A dict of 100 arrays."""
-    return dict_of(100)
-
-
-def dict_100_numpy() -> Case:
-    """The same; ten of the arrays are NumPy's."""
-    tree = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(90)}
-    tree |= {f"zz_{i}": np.full((), float(i), np.float32) for i in range(10)}
-    summary = "dict of 100 arrays, ten of them NumPy's"
-    return Case("dict_100_numpy", summary, lambda tree: sum(tree.values()), (tree,))
-
-
-def mlp_numpy() -> Case:
-    """Inference of a small MLP for a batch of NumPy's, as in a server."""
-    args = (_mlp(2**5), np.ones((32, 8), np.float32))
-    summary = "MLP 8-32x4-8, inference of a NumPy batch"
-    return Case("mlp_numpy", summary, lambda model, xs: jax.vmap(model)(xs), args, lasts=True)
-
-
-def rl_step() -> Case:
-    """A step of an agent: what the environment returns is NumPy's, the state is fed back."""
-
-    def step(state: Any, observation: Any, reward: Any, done: Any) -> Any:
-        model, total = state
-        action = jnp.argmax(model(observation))
-        return (model, jnp.where(done, 0.0, total + reward)), action
-
+def _agent() -> tuple[Any, ...]:
+    """What the environment returns is NumPy's, the state is fed back."""
     state = _mlp(2**5), jnp.zeros(())
-    given = np.ones(8, np.float32), np.float32(0.5), np.bool_(False)
-    summary = "step of an agent: observation, reward and done are NumPy's"
-    return Case("rl_step", summary, step, (state, *given), carried=1, lasts=True)
-
-
-def dict_1000() -> Case:
-    """A dict of 1,000 arrays."""
-    return dict_of(1000)
+    return state, np.ones(8, np.float32), np.float32(0.5), np.bool_(False)
 
 
 class Link(eqx.Module):
@@ -193,31 +144,18 @@ class Link(eqx.Module):
         return x if self.inner is None else self.inner(x)
 
 
-def deep_chain() -> Case:
-    """A deep and narrow tree."""
+def _chain(number: int) -> Any:
+    """Returns a deep and narrow tree."""
     chain = None
-    for _ in range(100):
+    for _ in range(number):
         chain = Link(jnp.array(1.01), chain)
-    return Case(
-        "deep_chain", "chain of 100 tiny modules, each in the last", infer, (chain, jnp.ones(()))
-    )
+    return chain
 
 
-def wide_tuple_of(number: int) -> Case:
-    """A wide and flat tree: a tuple of `number` tiny modules."""
-
-    def function(links: Any, x: jax.Array) -> jax.Array:
-        for link in links:
-            x = link(x)
-        return x
-
-    links = tuple(Link(jnp.array(1.01)) for _ in range(number))
-    return Case("wide_tuple", f"tuple of {number:,} tiny modules", function, (links, jnp.ones(())))
-
-
-def wide_tuple() -> Case:
-    """A tuple of 100 modules."""
-    return wide_tuple_of(100)
+def _infer_in_turn(links: Any, x: jax.Array) -> jax.Array:
+    for link in links:
+        x = link(x)
+    return x
 
 
 class Block(eqx.Module):
@@ -257,60 +195,34 @@ class Transformer(eqx.Module):
         return jax.vmap(self.norm)(x)
 
 
-def _transformer(name: str, depth: int, function: Callable[..., Any], summary: str) -> Case:
-    args = (Transformer(2, depth, key=jr.key(0)), jnp.ones((1, 2)))
-    return Case(name, summary, function, args, lasts=True)
+def _transformer(depth: int, library: Any = jnp) -> tuple[Any, ...]:
+    """Returns a model with the tree of a real one, and tiny arrays."""
+    return Transformer(2, depth, key=jr.key(0)), library.ones((1, 2), np.float32)
 
 
-def transformer_4() -> Case:
-    """A small transformer."""
-    return _transformer("transformer_4", 4, infer, "transformer, 4 layers, inference")
+def training_step(optimizer: Any, loss_of: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """Returns a step of a training loop, which takes the results of the last one."""
+
+    def step(model: Any, state: Any, *data: jax.Array) -> Any:
+        loss, gradients = eqx.filter_value_and_grad(loss_of)(model, *data)
+        updates, state = optimizer.update(gradients, state)
+        return eqx.apply_updates(model, updates), state, loss
+
+    return step
 
 
-def transformer_4_update() -> Case:
-    """The same transformer; an updated model is returned."""
-    return _transformer("transformer_4_update", 4, update, "the same, returns an updated model")
-
-
-def transformer() -> Case:
-    """A transformer with the tree of a real one, and tiny arrays."""
-    return _transformer("transformer", 24, infer, "transformer, 24 layers, inference")
-
-
-def transformer_numpy() -> Case:
-    """The same with a batch of NumPy's."""
-    case = transformer()
-    model, x = case.args
-    summary = "the same, of a NumPy batch"
-    return dataclasses.replace(
-        case, name="transformer_numpy", summary=summary, args=(model, np.asarray(x))
-    )
-
-
-def transformer_update() -> Case:
-    """The same transformer; an updated model is returned."""
-    return _transformer("transformer_update", 24, update, "the same, returns an updated model")
+def squares(model: Any, xs: jax.Array, ys: jax.Array) -> jax.Array:
+    return jnp.mean((jax.vmap(model)(xs)[:, 0] - ys) ** 2)
 
 
 def adam_step() -> Case:
     """A training loop: each step takes the results of the last one."""
     model = eqx.nn.MLP(2, 1, width_size=8, depth=2, key=jr.key(0))
     optimizer = optax.adam(1e-3)
-    state = optimizer.init(eqx.filter(model, eqx.is_array))
     xs = jr.normal(jr.key(1), (16, 2))
-
-    def step(model: Any, state: Any, xs: jax.Array, ys: jax.Array) -> Any:
-        def loss_of(model: Any) -> jax.Array:
-            return jnp.mean((jax.vmap(model)(xs)[:, 0] - ys) ** 2)
-
-        loss, gradients = eqx.filter_value_and_grad(loss_of)(model)
-        updates, state = optimizer.update(gradients, state)
-        return eqx.apply_updates(model, updates), state, loss
-
-    args = (model, state, xs, jnp.sum(xs, axis=1))
-    return Case(
-        "adam_step", "Adam step of a small MLP, end to end", step, args, carried=2, lasts=True
-    )
+    args = (model, optimizer.init(eqx.filter(model, eqx.is_array)), xs, jnp.sum(xs, axis=1))
+    summary, step = "Adam step of a small MLP, end to end", training_step(optimizer, squares)
+    return Case("adam_step", summary, step, args, carried=2, lasts=True)
 
 
 def _names() -> list[str]:
@@ -321,18 +233,6 @@ def _add_number(tree: Any, x: jax.Array) -> jax.Array:
     return x + len(tree)
 
 
-def static_100k() -> Case:
-    """Many static values: 100,000 strings in a list."""
-    summary = "1 array and a list of 100,000 strings"
-    return Case("static_100k", summary, _add_number, (_names(), jnp.array(0.0)))
-
-
-def static_100k_tuple() -> Case:
-    """The same in a tuple, which is immutable."""
-    summary = "1 array and a tuple of 100,000 strings"
-    return Case("static_100k_tuple", summary, _add_number, (tuple(_names()), jnp.array(0.0)))
-
-
 class Named(eqx.Module):
     """A Module of many static values and one array."""
 
@@ -341,13 +241,6 @@ class Named(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.scale * x + len(self.names)
-
-
-def static_100k_module() -> Case:
-    """The same in a Module, which is immutable."""
-    model = Named(tuple(_names()), jnp.array(2.0))
-    summary = "a Module of an array and 100,000 strings"
-    return Case("static_100k_module", summary, infer, (model, jnp.array(0.0)))
 
 
 def bound_method() -> Case:
@@ -369,13 +262,8 @@ def bound_method() -> Case:
         tiny = make(decorator)
         return lambda: tiny.method(x)
 
-    return Case(
-        "bound_method",
-        "bound method of a tiny Module",
-        scaled,
-        (make(lambda f: f), x),
-        decorated=decorated,
-    )
+    args, summary = (make(lambda f: f), x), "bound method of a tiny Module"
+    return Case("bound_method", summary, scaled, args, decorated=decorated)
 
 
 def kwargs() -> Case:
@@ -390,107 +278,94 @@ def kwargs() -> Case:
         jitted = decorator(function)
         return lambda: jitted(mode="subtract", shift=shift, x=x)
 
-    return Case(
-        "kwargs",
-        "keyword arguments, one of them static",
-        function,
-        (),
-        {"mode": "subtract", "shift": shift, "x": x},
-        decorated=decorated,
-    )
+    given = {"mode": "subtract", "shift": shift, "x": x}
+    summary = "keyword arguments, one of them static"
+    return Case("kwargs", summary, function, (), given, decorated=decorated)
 
 
 def statics_in_turn(number: int) -> Case:
-    """One function, called with `number` static values in turn: it has a variant for each."""
-    x = jnp.array(1.0)
-    first, *others = ((x, i) for i in range(number))
-    return Case(
-        f"statics_{number}",
-        f"{number:,} static values in turn",
-        lambda x, value: x,  # as little to compile as possible
-        first,
-        others=tuple(others),
-    )
+    """One function, called with `number` static values in turn: it has a variant for each, which is
+    looked up in a table."""
+    first, *others = ((jnp.array(1.0), i) for i in range(number))
+    name, summary = f"statics_{number}", f"{number:,} static values in turn"
+    return Case(name, summary, lambda x, value: x, first, others=tuple(others))
 
 
-def statics_10() -> Case:
-    """Ten static values in turn."""
-    return statics_in_turn(10)
-
-
-def statics_1000() -> Case:
-    """A thousand static values in turn, which are looked up in a large table."""
-    return statics_in_turn(1000)
-
-
-def nested() -> Case:
-    """A jitted function that is called while another one is traced: how long the trace takes."""
-    args = (_mlp(2**5), jnp.ones(8))
-    return Case("nested", "MLP in a nested jit, trace of the outer", infer, args, nested=True)
+def _plus_one(x: jax.Array) -> jax.Array:
+    return x + 1
 
 
 def make_filter_jit() -> Case:
     """``filter_jit(f)`` itself: what making a jitted function in a loop costs."""
-
-    def function(x: jax.Array) -> jax.Array:
-        return x + 1
-
+    decorated = lambda decorator: lambda: decorator(_plus_one)
+    args, summary = (jnp.array(1.0),), "`filter_jit(f)` itself, not called"
     return Case(
-        "make_filter_jit",
-        "`filter_jit(f)` itself, not called",
-        function,
-        (jnp.array(1.0),),
-        decorated=lambda decorator: lambda: decorator(function),
-        makes_function=True,
+        "make_filter_jit", summary, _plus_one, args, decorated=decorated, makes_function=True
     )
 
 
 def make_and_call() -> Case:
     """The same, then called once: the first call does the work that ``filter_jit(f)`` defers."""
-
-    def function(x: jax.Array) -> jax.Array:
-        return x + 1
-
-    x = jnp.array(1.0)
-    return Case(
-        "make_and_call",
-        "`filter_jit(f)(x)`, recreated for each call",
-        function,
-        (x,),
-        decorated=lambda decorator: lambda: decorator(function)(x),
-    )
+    x, summary = jnp.array(1.0), "`filter_jit(f)(x)`, recreated for each call"
+    decorated = lambda decorator: lambda: decorator(_plus_one)(x)
+    return Case("make_and_call", summary, _plus_one, (x,), decorated=decorated)
 
 
-CASES: dict[str, Callable[[], Case]] = {
-    make.__name__: make
-    for make in (
-        identity,
-        mlp,
-        mlp_update,
-        mlp_256,
-        mlp_numpy,
-        rl_step,
-        adam_step,
-        dict_10,
-        dict_100,
-        dict_100_numpy,
-        dict_1000,
-        deep_chain,
-        wide_tuple,
-        transformer_4,
-        transformer_4_update,
-        transformer,
-        transformer_numpy,
-        transformer_update,
-        static_100k,
-        static_100k_tuple,
-        static_100k_module,
-        bound_method,
-        kwargs,
-        statics_10,
-        statics_1000,
-        nested,
-        make_filter_jit,
-        make_and_call,
-    )
-}
+CASES: dict[str, Callable[[], Case]] = {}
+
+
+def _add(
+    name: str, summary: str, function: Any, args: Callable[[], tuple[Any, ...]], **more: Any
+) -> None:
+    CASES[name] = lambda: Case(name, summary, function, args(), **more)
+
+
+def _small(xs: Any = None) -> tuple[Any, ...]:
+    """Returns a small MLP, as of a served model or an RL policy, and its input."""
+    return _mlp(2**5), jnp.ones(8) if xs is None else xs
+
+
+def _batched(model: Any, xs: Any) -> Any:
+    return jax.vmap(model)(xs)
+
+
+UPDATED = "the same, returns an updated model"
+_add("identity", "identity of one array", lambda x: x, lambda: (jnp.array(1.0),))
+_add("mlp", "MLP 8-32x4-8, inference", infer, _small, lasts=True)
+_add("mlp_update", UPDATED, update, _small, lasts=True)
+# The same tree, and more work for the device.
+_add("mlp_256", "MLP 8-256x4-8, inference", infer, lambda: (_mlp(2**8), jnp.ones(8)), lasts=True)
+_add("mlp_numpy", "MLP 8-32x4-8, inference of a NumPy batch", _batched,
+     lambda: _small(np.ones((32, 8), np.float32)), lasts=True)  # fmt: skip
+_add("rl_step", "step of an agent: observation, reward and done are NumPy's", _agent_step, _agent,
+     carried=1, lasts=True)  # fmt: skip
+CASES["adam_step"] = adam_step
+_add("dict_10", "dict of 10 arrays", _sum, lambda: dict_of(10))
+_add("dict_100", "dict of 100 arrays", _sum, lambda: dict_of(100))
+_add("dict_100_numpy", "dict of 100 arrays, ten of them NumPy's", _sum, lambda: dict_of(100, 10))
+_add("dict_1000", "dict of 1,000 arrays", _sum, lambda: dict_of(1000))
+_add("deep_chain", "chain of 100 tiny modules, each in the last", infer,
+     lambda: (_chain(100), jnp.ones(())))  # fmt: skip
+_add("wide_tuple", "tuple of 100 tiny modules", _infer_in_turn,
+     lambda: (tuple(Link(jnp.array(1.01)) for _ in range(100)), jnp.ones(())))  # fmt: skip
+_add(
+    "transformer_4", "transformer, 4 layers, inference", infer, lambda: _transformer(4), lasts=True
+)
+_add("transformer_4_update", UPDATED, update, lambda: _transformer(4), lasts=True)
+_add(
+    "transformer", "transformer, 24 layers, inference", infer, lambda: _transformer(24), lasts=True
+)
+_add("transformer_numpy", "the same, of a NumPy batch", infer, lambda: _transformer(24, np),
+     lasts=True)  # fmt: skip
+_add("transformer_update", UPDATED, update, lambda: _transformer(24), lasts=True)
+_add("static_100k", "1 array and a list of 100,000 strings", _add_number,
+     lambda: (_names(), jnp.array(0.0)))  # fmt: skip
+_add("static_100k_tuple", "1 array and a tuple of 100,000 strings", _add_number,
+     lambda: (tuple(_names()), jnp.array(0.0)))  # fmt: skip
+_add("static_100k_module", "a Module of an array and 100,000 strings", infer,
+     lambda: (Named(tuple(_names()), jnp.array(2.0)), jnp.array(0.0)))  # fmt: skip
+CASES |= {"bound_method": bound_method, "kwargs": kwargs}
+CASES |= {f"statics_{n}": functools.partial(statics_in_turn, n) for n in (10, 1000)}
+# How long the trace of a function takes that calls a jitted one.
+_add("nested", "MLP in a nested jit, trace of the outer", infer, _small, nested=True)
+CASES |= {"make_filter_jit": make_filter_jit, "make_and_call": make_and_call}

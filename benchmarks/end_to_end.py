@@ -31,6 +31,7 @@ import optax
 
 import command
 import filterjit
+from cases import squares, training_step
 from layout import lay_out, progress
 from timing import in_batches, interleaved
 
@@ -42,59 +43,37 @@ Step = Callable[[], Any]
 # ---- the programs; the docstring of each function is its label in the output ----
 
 
-def adam_step() -> Step:
-    """Adam on a small MLP"""
+def _adam(loss: Callable[..., Any], model: Any, *data: Any) -> Step:
     optimiser = optax.adam(1e-3)
-
-    @eqx.filter_jit
-    def train(model: Any, state: Any, x: Any, y: Any) -> Any:
-        def loss(model: Any) -> Any:
-            return jnp.mean((jax.vmap(model)(x) - y) ** 2)
-
-        value, grads = eqx.filter_value_and_grad(loss)(model)
-        updates, state = optimiser.update(grads, state, eqx.filter(model, eqx.is_array))
-        return eqx.apply_updates(model, updates), state, value
-
-    model = eqx.nn.MLP(4, 1, 32, 2, key=jax.random.key(0))
+    train = eqx.filter_jit(training_step(optimiser, loss))
     state = optimiser.init(eqx.filter(model, eqx.is_array))
-    x = jax.random.normal(jax.random.key(1), (32, 4))
-    y = jnp.sum(jnp.sin(x), axis=1, keepdims=True)
 
     def step() -> Any:
         nonlocal model, state
-        model, state, value = train(model, state, x, y)
+        model, state, value = train(model, state, *data)
         return model, state, value.block_until_ready()
 
     return step
+
+
+def adam_step() -> Step:
+    """Adam on a small MLP"""
+    x = jax.random.normal(jax.random.key(1), (32, 4))
+    return _adam(squares, eqx.nn.MLP(4, 1, 32, 2, key=jax.random.key(0)), x, jnp.sin(x).sum(axis=1))
 
 
 def pinn_step() -> Step:
     """Adam on a PINN: second derivatives of an MLP by its input"""
-    optimiser = optax.adam(1e-3)
 
-    @eqx.filter_jit
-    def train(model: Any, state: Any, xs: Any) -> Any:
-        def loss(model: Any) -> Any:
-            def residual(x: Any) -> Any:  # of u'' = -pi^2 sin(pi x) with u(0) = u(1) = 0
-                u = lambda z: z * (1 - z) * model(z)
-                return jax.grad(jax.grad(u))(x) + jnp.pi**2 * jnp.sin(jnp.pi * x)
+    def loss(model: Any, xs: Any) -> Any:
+        def residual(x: Any) -> Any:  # of u'' = -pi^2 sin(pi x) with u(0) = u(1) = 0
+            u = lambda z: z * (1 - z) * model(z)
+            return jax.grad(jax.grad(u))(x) + jnp.pi**2 * jnp.sin(jnp.pi * x)
 
-            return jnp.mean(jax.vmap(residual)(xs) ** 2)
-
-        value, grads = eqx.filter_value_and_grad(loss)(model)
-        updates, state = optimiser.update(grads, state)
-        return eqx.apply_updates(model, updates), state, value
+        return jnp.mean(jax.vmap(residual)(xs) ** 2)
 
     model = eqx.nn.MLP("scalar", "scalar", 16, 3, activation=jnp.tanh, key=jax.random.key(0))
-    state = optimiser.init(eqx.filter(model, eqx.is_array))
-    xs = jnp.linspace(0.0, 1.0, 32)
-
-    def step() -> Any:
-        nonlocal model, state
-        model, state, value = train(model, state, xs)
-        return model, state, value.block_until_ready()
-
-    return step
+    return _adam(loss, model, jnp.linspace(0.0, 1.0, 32))
 
 
 class CartPole(NamedTuple):

@@ -31,9 +31,9 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from flax import nnx
 
-import cases
 import command
 import filterjit
+from cases import CASES, dict_of
 from filterjit import RetraceError
 
 ROUNDS = 9
@@ -115,7 +115,7 @@ def _returned() -> Row:
 
 def _rows() -> dict[str, Callable[[], Row]]:
     def of_transformer() -> Row:
-        case = cases.CASES["transformer"]()
+        case = CASES["transformer"]()
         read = _used(lambda model: model.norm.weight)
         return Row("transformer of 24 layers (339 arrays)", read, case.args[0])
 
@@ -133,13 +133,13 @@ def _rows() -> dict[str, Callable[[], Row]]:
     strings = [jnp.ones(()), [f"string {i}" for i in range(100_000)]]
     return {
         "tiny": lambda: Row("a tiny function", _tiny, None),
-        "mlp": lambda: Row("MLP 8-32x4-8, inference", _model, cases.mlp().args[0]),
+        "mlp": lambda: Row("MLP 8-32x4-8, inference", _model, CASES["mlp"]().args[0]),
         "transformer": of_transformer,
         "strings": lambda: Row("one array and 100,000 str", _used(lambda tree: tree[0]), strings),
         "method": lambda: Row(
             "a method of an object with 300,000 dicts", _Holder(300_000).call, None
         ),
-        "dict": lambda: Row("dict of 10,000 arrays", used_weight, cases.dict_of(10_000).args[0]),
+        "dict": lambda: Row("dict of 10,000 arrays", used_weight, dict_of(10_000)[0]),
         "nnx": nnx_row,
         "returned": _returned,
     }

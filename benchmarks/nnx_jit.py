@@ -24,10 +24,8 @@ from flax import nnx
 
 import command
 import filterjit.nnx
-from timing import in_a_row, in_batches, interleaved
+from timing import best_times
 
-BATCH = 5e-3  # the least seconds of a batch of calls
-ROUNDS = 10  # the least number of batches of each implementation
 SECONDS = 6.0  # for all batches of a row together
 SIZES = (10, 64, 384)  # Variables, two in each layer
 TREE = {"graph": False}
@@ -119,11 +117,7 @@ IMPLEMENTATIONS: tuple[tuple[str, Callable[..., Any], Mapping[str, Any]], ...] =
 
 def measure(summary: str, calls: Calls, seconds: float) -> list[str]:
     """Times the calls, and returns a row: the microseconds of a flat call, and ratios."""
-    for call in calls.values():
-        for _ in range(3):
-            jax.block_until_ready(call())
-    timers = {name: lambda n, call=call: in_a_row(call, n) for name, call in calls.items()}
-    found = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    found = best_times(calls, seconds)
     return [
         summary,
         f"{found['flat'] * 1e6:.0f} us",

@@ -5,7 +5,8 @@
     python benchmarks/plain_jit.py --markdown        the table of the documentation
 
 Both are called alternately with the same arguments. A number above 1 says how many times longer
-``jax.jit`` takes.
+``jax.jit`` takes. The last rows make jitted functions, also by Flax and Equinox: programs that write
+``jax.jit(f)(x)`` inside functions pay for it in each call.
 """
 
 import functools
@@ -19,21 +20,25 @@ from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import equinox as eqx
 import flax.training.train_state
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import optax
+from flax import nnx
 
 import command
-import filterjit
-from timing import in_a_row, in_batches, interleaved
-
-BATCH = 5e-3  # the least seconds of a batch of calls
-ROUNDS = 10  # the least number of batches of each
+import filterjit.nnx
+from timing import ROUNDS, best_times, interleaved
 
 Call = Callable[[], Any]
-JITS: Mapping[str, Callable[..., Any]] = {"jax": jax.jit, "ours": filterjit.jit}
+# The peer and ours.
+JITS: tuple[Any, Any] = jax.jit, filterjit.jit
+OTHERS: Mapping[str, tuple[Any, Any]] = {
+    "make_nnx": (nnx.jit, filterjit.nnx.jit),
+    "make_equinox": (eqx.filter_jit, filterjit.filter_jit),
+}
 
 
 def _layers(number: int) -> Any:
@@ -107,6 +112,19 @@ def _first_call(jit: Any) -> Call:
     return call
 
 
+def _add(x: Any, n: int = 1) -> Any:
+    return x + n
+
+
+def _make(**options: Any) -> Callable[[Any], Call]:
+    return lambda jit: functools.partial(jit, _add, **options)
+
+
+def _make_and_call(jit: Any) -> Call:
+    x = jnp.ones(3)
+    return lambda: jit(_add)(x)
+
+
 PROGRAMS: Mapping[str, tuple[str, Callable[[Any], Call]]] = {
     "array": ("one array", _again(lambda x: x + 1, jnp.ones(2))),
     "number": ("an array and a Python number that changes", _number_that_changes),
@@ -123,13 +141,18 @@ PROGRAMS: Mapping[str, tuple[str, Callable[[Any], Call]]] = {
     "prints_170": ("the same of 170, with a `jax.debug.callback`", _train(56, prints=True)),
     "scan_44": ("1,000 steps of 44 in one `lax.scan`", _train(14, steps=1000)),
     "first": ("first call, of a function of 20 arrays", _first_call),
+    "make": ("`jax.jit(f)`", _make()),
+    "make_static": ('`jax.jit(f, static_argnames="n")`', _make(static_argnames="n")),
+    "make_and_call": ("`jax.jit(f)(x)`, compiled before", _make_and_call),
+    "make_nnx": ("`nnx.jit(f)`", _make()),
+    "make_equinox": ("`eqx.filter_jit(f)`", _make()),
 }
 
 
 def measure(name: str, seconds: float) -> tuple[float, float]:
     """Returns the microseconds of a call of filterjit.jit, and the ratio."""
     make = PROGRAMS[name][1]
-    calls = {jit: make(function) for jit, function in JITS.items()}
+    calls = dict(zip(("peer", "ours"), map(make, OTHERS.get(name, JITS)), strict=True))
     if name == "first":
         # Of so few compilations the lower quartile counts: the minimum is chance.
         def timed(call: Call) -> float:
@@ -139,13 +162,9 @@ def measure(name: str, seconds: float) -> tuple[float, float]:
 
         batches = {jit: functools.partial(timed, call) for jit, call in calls.items()}
         times = interleaved(batches, seconds, ROUNDS, lambda t: statistics.quantiles(t)[0])
-    else:
-        for call in calls.values():
-            for _ in range(40):  # until calls are direct
-                jax.block_until_ready(jtu.tree_leaves(call()))
-        timers = {jit: functools.partial(in_a_row, call) for jit, call in calls.items()}
-        times = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
-    return times["ours"] * 1e6, times["jax"] / times["ours"]
+    else:  # `before` is until calls are direct
+        times = best_times(calls, seconds, before=40)
+    return times["ours"] * 1e6, times["peer"] / times["ours"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

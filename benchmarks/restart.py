@@ -31,7 +31,7 @@ import optax
 
 import filterjit
 import filterjit.nnx
-from cases import CASES, Case
+from cases import CASES, Case, training_step
 from filterjit._aot import _file
 from filterjit._compat import _private
 from layout import lay_out, machine, progress
@@ -47,15 +47,7 @@ WAYS = {
 }
 
 
-def train(model: Any, state: Any, x: jax.Array) -> Any:
-    """A step of Adam."""
-
-    def loss_of(model: Any) -> jax.Array:
-        return jnp.mean(model(x) ** 2)
-
-    loss, gradients = eqx.filter_value_and_grad(loss_of)(model)
-    updates, state = OPTIMIZER.update(gradients, state)
-    return eqx.apply_updates(model, updates), state, loss
+train = training_step(OPTIMIZER, lambda model, x: jnp.mean(model(x) ** 2))
 
 
 def _adam() -> Case:

@@ -10,10 +10,9 @@ take the arrays where they are placed. All calls of a case are timed alternately
 devices.
 """
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -26,25 +25,17 @@ import jax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import cases
 import command
 import filterjit
-from timing import in_batches, interleaved, one_by_one
+from cases import CASES, Case
+from timing import best_times, one_by_one
 
-BATCH = 5e-3  # the least seconds of a batch of calls
-ROUNDS = 10  # the least number of batches on each implementation
 SECONDS = 10.0  # for all batches of a case together
 
-CASES: Mapping[str, Callable[[], cases.Case]] = {
-    "mlp": cases.mlp,
-    "mlp_update": cases.mlp_update,
-    "transformer_4": cases.transformer_4,
-    "transformer": cases.transformer,
-    "transformer_update": cases.transformer_update,
-}
+NAMES = ("mlp", "mlp_update", "transformer_4", "transformer", "transformer_update")
 
 
-def _calls(case: cases.Case, mesh: Any) -> dict[str, Callable[[], Any]]:
+def _calls(case: Case, mesh: Any) -> dict[str, Callable[[], Any]]:
     rules = filterjit.sharding.ShardingRules(
         {"**": filterjit.sharding.fsdp("data", min_size=256), ...: P()}
     )
@@ -83,15 +74,10 @@ def _calls(case: cases.Case, mesh: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(case: cases.Case, seconds: float) -> list[str]:
+def measure(case: Case, seconds: float) -> list[str]:
     """Times the calls of one case, and returns a row of the table."""
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    calls = _calls(case, mesh)
-    for call in calls.values():
-        for _ in range(2):
-            jax.block_until_ready(cases.arrays_in(call()))
-    timers = {name: functools.partial(one_by_one, call) for name, call in calls.items()}
-    times = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    times = best_times(_calls(case, mesh), seconds, timer=one_by_one)
     ratios = [f"{times[name] / times['flat']:.2f}" for name in ("ours", "without", "equinox")]
     last = f"{times['equinox'] / times['ours']:.1f}"
     return [case.summary, f"{times['flat'] * 1e6:.0f} us", *ratios, last]
@@ -101,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     head = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules"]
     return command.table(
         "Times calls with shardings on eight devices.",
-        CASES,
+        NAMES,
         [*head, "`eqx.filter_jit`", "eqx / filterjit"],
         lambda name, quick: [measure(CASES[name](), 1.0 if quick else SECONDS)],
         quick="1 second a case",

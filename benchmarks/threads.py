@@ -81,13 +81,8 @@ def measure(names: list[str], quick: bool, markdown: bool) -> str:
     for name in names:
         one = best[f"{name}: {ONE}"]
         over = best[f"jax.jit: {ONE}"] / one if "jax.jit" in names else float("nan")
-        rows.append(
-            [
-                name,
-                f"{over:.2f}",
-                *(f"{one / best[f'{name}: {way}']:.2f}" for way in (EACH, SHARED)),
-            ]
-        )
+        two = (one / best[f"{name}: {way}"] for way in (EACH, SHARED))
+        rows.append([name, *(f"{ratio:.2f}" for ratio in (over, *two))])
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     head = ["calls a second", f"{ONE}, over jax.jit", *(f"two, {way}" for way in (EACH, SHARED))]
     return f"{lay_out([head, *rows], markdown=markdown)}\n\nThe GIL is {'on' if gil else 'off'}."

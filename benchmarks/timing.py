@@ -19,6 +19,9 @@ import jax.tree_util as jtu
 
 from cases import Call, Case, arrays_in
 
+BATCH = 5e-3  # the least seconds of a batch of calls
+ROUNDS = 10  # the least number of batches of each
+
 # Makes a number of calls and returns the seconds that one of them takes.
 Timer = Callable[[int], float]
 
@@ -74,6 +77,22 @@ def in_a_row(call: Call, number: int) -> float:
     seconds = time.perf_counter() - start
     jax.block_until_ready(arrays_in(out))
     return seconds / number
+
+
+def best_times(
+    calls: Mapping[str, Call],
+    seconds: float,
+    *,
+    timer: Callable[[Call, int], float] = in_a_row,
+    before: int = 3,
+) -> dict[str, float]:
+    """Times the calls alternately for about `seconds`, after so many of each `before`. Returns the
+    seconds of one call."""
+    for call in calls.values():
+        for _ in range(before):
+            jax.block_until_ready(arrays_in(call()))
+    timers = {name: functools.partial(timer, call) for name, call in calls.items()}
+    return interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
 
 
 def _getter_of_last_array(tree: Any) -> Callable[[Any], jax.Array]:

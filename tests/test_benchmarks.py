@@ -127,8 +127,7 @@ SCRIPTS = [
     ("end_to_end.py", ["environment_step"], "An environment's step", "equinox / filterjit"),
     ("end_to_end.py", ["server"], "A server with batches", "with pad_to"),
     ("nnx_jit.py", ["10"], "inference, 10 Variables", "Adam step, 10 Variables"),
-    ("making.py", ["jit", "nnx"], "jax.jit(f)", "filterjit / peer"),
-    ("plain_jit.py", ["array", "static"], "one array", "a static argument"),
+    ("plain_jit.py", ["array", "static", "make_nnx"], "one array", "nnx.jit(f)"),
 ]
 
 

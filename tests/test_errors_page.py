@@ -27,11 +27,7 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/call/", "", "the core's use by filterjit's own code"),
     ("__init__.py", "", "a checkout that is not built"),
     ("_base/_rooms.py", "", "a package that a part was taken out of"),
-    (
-        "csrc/structure/",
-        "",
-        "the core's use by filterjit's own code, and classes changed in a walk",
-    ),
+    ("csrc/structure/", "", "the core's own use, and classes that change in a walk"),
     ("csrc/tree/", "", "the core's use by filterjit's own code, which asks for paths first"),
     ("csrc/walk/kind_instances.c", "", "values that a user's registered functions return"),
     ("csrc/walk/build.c", "contains itself", "a tree that no function can be called with"),
@@ -92,11 +88,8 @@ def messages() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func).rpartition(".")[2]
                 if RAISED.fullmatch(name) and name not in CAUGHT:
-                    for argument in node.args[:2]:
-                        yield (
-                            path.relative_to(ROOT / "python" / "filterjit").as_posix(),
-                            text_of(argument),
-                        )
+                    file = path.relative_to(ROOT / "python" / "filterjit").as_posix()
+                    yield from ((file, text_of(argument)) for argument in node.args[:2])
     for path in sorted((ROOT / "csrc").rglob("*.[ch]")):
         if path.parent.name != "testing":
             for found in IN_C.findall(path.read_text(encoding="utf-8")):
@@ -135,7 +128,8 @@ def test_each_row_of_the_table_of_causes_is_shown() -> None:
 
 
 def test_each_message_is_shown() -> None:
-    examples = [words(x) for x in EXAMPLE.findall(SHOWN)]
+    parts_of = re.compile(r"^(?=>>> )", re.M)  # a session has several statements
+    examples = [words(x) for block in EXAMPLE.findall(SHOWN) for x in parts_of.split(block)]
     missing, named = [], set()
     for path, text in messages():
         parts = words(text).split(HOLE)

@@ -1,12 +1,14 @@
-"""The modules of the package: which a start does without, and how they are called."""
+"""The modules of the package: which a start does without, and the names that they share with C."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import filterjit
-from support.processes import run_code
+from filterjit._observe import _report
+from support.processes import ROOT, run_code
 
 # What is called, in this order, and a module that is imported then.
 USES = {
@@ -35,28 +37,10 @@ found["optional"] = [x for x in ("flax", "chex", "haiku", "optax", "equinox") if
 print(json.dumps(found))
 """
 
-# What is imported of modules and packages that a first call does not need.
-LEFT_OUT = {
-    "_aot": set(),
-    "_commands": set(),
-    "_functions": set(),
-    "_install": set(),
-    "_nnx": set(),
-    "_shardings": set(),
-    "_call._as_in_jax": set(),
-    "_processes": set(),
-    "_jit._plain": set(),
-    "_trees._partition": set(),
-}
-OBSERVE = (
-    "_forbid",
-    "_listener",
-    "_plain_objects",
-    "_recorder",
-    "_records",
-    "_retraces",
-    "_wording",
-)
+# What a first call does not need, and what of `_observe` is imported for it.
+LEFT_OUT = ("_aot", "_commands", "_functions", "_install", "_nnx", "_shardings", "_processes")
+LEFT_OUT += ("_call._as_in_jax", "_jit._plain", "_trees._partition")
+OBSERVE = ("forbid", "listener", "plain_objects", "recorder", "records", "retraces", "wording")
 
 
 def left_out(name: str, found: set[str]) -> set[Any]:
@@ -81,7 +65,12 @@ def test_what_is_imported_when_it_is_used() -> None:
     found: dict[str, list[str]] = json.loads(run_code(PROGRAM).stdout)
     first = set(found[""])
     assert found["optional"] == []
-    assert {name: left_out(name, first) for name in LEFT_OUT} == LEFT_OUT
-    assert left_out("_observe", first) == {"", *("." + name for name in OBSERVE)}
+    assert [name for name in LEFT_OUT if left_out(name, first)] == []
+    assert left_out("_observe", first) == {"", *(f"._{name}" for name in OBSERVE)}
     for code, module in USES.items():
         assert module in found[code] and module not in first, code
+
+
+def test_names_that_the_core_shares() -> None:
+    header = (ROOT / "csrc" / "call" / "direct_argument.h").read_text()
+    assert re.findall(r"^    ROUTE\((\w+)\)", header, re.M) == ["direct", *_report._REASONS]

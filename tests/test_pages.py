@@ -7,8 +7,9 @@ Each block runs by itself, in an empty folder. `...` in an output stands for any
   compared. The block's title is the name of its file.
 - A block of `pycon`: a session that begins after the page's first block of `python`. What is shown
   below a statement is its warnings, its error or its value. A value that isn't shown isn't
-  compared; a warning or an error that isn't shown fails the test. A block that ends in
-  ``f.explain(...)`` is followed by the call itself, which must do as explained.
+  compared; a warning or an error that isn't shown fails the test. A session that ends in
+  ``f.explain(...)`` is followed by the call itself, which must do as explained. An empty line begins
+  another session.
 """
 
 import ast
@@ -111,9 +112,15 @@ class Session(NamedTuple):
         return re.search(r"\b(devices|mesh)\b", self.text) is not None
 
 
+def titled(page: Path) -> list[tuple[str, str]]:
+    """Returns the blocks of sessions of a page with their titles."""
+    return re.findall(r"^### ([^\n]*)\n\n```pycon\n(.*?)^```$", page.read_text(), re.M | re.S)
+
+
 def sessions(page: Path) -> list[Session]:
-    found = re.findall(r"^### ([^\n]*)\n\n```pycon\n(.*?)^```$", page.read_text(), re.M | re.S)
-    return [Session(page, title, text) for title, text in found]
+    return [
+        Session(page, title, x + "\n") for title, text in titled(page) for x in text.split("\n\n")
+    ]
 
 
 SESSIONS = [session for page in [*PAGES, OTHER_MESSAGES] for session in sessions(page)]
@@ -199,7 +206,7 @@ def test_all_code_is_found() -> None:
         fences = re.findall(r"^ *(?:```+|~~~+) *(.*?)$", page.read_text(), re.M)[::2]
         languages = {fence.partition(" ")[0] for fence in fences}
         assert languages <= {"python", "text", "console", "pycon"}
-        assert sum(fence == "pycon" for fence in fences) == len(sessions(page)), page
+        assert sum(fence == "pycon" for fence in fences) == len(titled(page)), page
         assert sum(fence.startswith("python") for fence in fences) == len(blocks(page)), page
 
 

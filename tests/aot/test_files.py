@@ -122,36 +122,24 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
 # ---- damage ----
 
 
-def damaged(data: bytes, other: bytes, source: random.Random) -> bytes:
-    """Returns `data` damaged in one of the ways in which files get damaged."""
-    at, end = sorted(source.randrange(len(data)) for _ in range(2))
-    byte = source.randrange(8)
-    near = source.randrange(min(60, len(data))) if source.random() < 0.3 else at  # often the head
-    changes: list[Callable[[], bytes]] = [
-        lambda: data[:near] + bytes([data[near] ^ 1 << byte]) + data[near + 1 :],
-        lambda: data[:near],
-        lambda: data + data[at : at + 1 + byte],
-        lambda: data[:at] + data[end + 1 :],
-        lambda: data[:at] + b"\0" * (end - at + 1) + data[end + 1 :],
-        lambda: data[:at] + other[at:],
-        lambda: data[:at] + source.randbytes(end - at + 1) + data[end + 1 :],
-        lambda: source.randbytes(at),
-        lambda: data[:8] + source.randbytes(at),
-    ]
-    return source.choice(changes)()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files(
     kind: str, good: dict[str, Path], tmp_path: Path, nothing_happens: Callable[[], None]
 ) -> None:
-    """In each bit of the head, and in five hundred other ways."""
+    """In each bit of the head, and in several hundred other ways."""
     source, path = random.Random(0), tmp_path / "file"
     data, other = (good[k].read_bytes() for k in (kind, KINDS[kind == KINDS[0]]))
     head = aot_support.HEAD.size + 4
-    bits = [(at, 1 << bit) for at in range(head) for bit in range(8)]
-    cases = [data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :] for at, bit in bits]
-    cases += [damaged(data, other, source) for _ in range(500)]
+    bits = [(at, bit) for at in range(head) for bit in range(8)]
+    bits += [(source.randrange(head, len(data)), source.randrange(8)) for _ in range(200)]
+    cases = [data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :] for at, bit in bits]
+    cases += [data[:at] for at in range(head)]
+    for _ in range(50):
+        at, end = sorted(source.randrange(len(data)) for _ in range(2))
+        noise, rest = source.randbytes(end - at + 1), data[end + 1 :]
+        cases += [data[:at], data + noise[:8], data[:at] + rest, data[:at] + noise + rest]
+        cases += [data[:at] + b"\0" * len(noise) + rest, data[:at] + other[at:]]
+        cases += [noise, data[:8] + noise]
     for changed in cases:
         if changed in (data, other):
             continue
@@ -175,6 +163,12 @@ def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
         path.write_bytes(data)
         refuse(path)
     assert "not written by filterjit" in refuse(tmp_path / "array.npy")
+    for text in (
+        b"", b"[]", b"null", b"{", b"[" * 10**5, b'{"kind": 1}', b"\xff", b"9" * 10**5, b"NaN",
+        *(b'{"blobs": [[%s]]}' % entry for entry in (b'"1", "a"', b'-1, "a"', b"1, 2", b"1")),
+    ):  # fmt: skip
+        aot_support.write(path, text, [])
+        assert "is damaged: its contents are malformed" in refuse(path)
 
 
 # ---- malformed headers with correct checksums ----
@@ -314,31 +308,13 @@ def test_mutated_blobs(kind: str, good: dict[str, Path], tmp_path: Path) -> None
     header, (program, *own) = aot_support.read(good[kind])
     path = tmp_path / "file"
     whole = zlib.decompress(program)
-    for blob in (b"", b"nonsense", b"\0" * 1000, whole[: len(whole) // 2]):
-        blobs = [zlib.compress(blob), *own]
+    wrong = [
+        [zlib.compress(x), *own] for x in (b"", b"nonsense", b"\0" * 1000, whole[: len(whole) // 2])
+    ]
+    wrong += [[], [program, b"\0"], [program, *own, b"more"], [b"\0", *own], [program] * bool(own)]
+    for blobs in wrong:
         aot_support.write(path, {**header, "blobs": sizes(blobs)}, blobs)
         assert "damaged" in refuse(path)
-    for blobs in ([], [program], [program, b"\0"], [program, *own, b"more"], [b"\0", *own]):
-        aot_support.write(path, {**header, "blobs": sizes(blobs)}, blobs)
-        if len(blobs) != 1 + len(own) or blobs != [program, *own]:
-            assert "damaged" in refuse(path)
-
-
-def test_malformed_headers(tmp_path: Path) -> None:
-    for text in (
-        b"",
-        b"[]",
-        b"null",
-        b"{",
-        b"[" * 10**5,
-        b'{"kind": 1}',
-        b"\xff",
-        b"9" * 10**5,
-        b"NaN",
-        *(b'{"blobs": [[%s]]}' % entry for entry in (b'"1", "a"', b'-1, "a"', b"1, 2", b"1")),
-    ):
-        aot_support.write(tmp_path / "file", text, [])
-        assert "is damaged: its contents are malformed" in refuse(tmp_path / "file")
 
 
 def test_arguments_of_another_function(tmp_path: Path) -> None:
@@ -354,14 +330,9 @@ def test_references(nothing_happens: Callable[[], None], lazy: None) -> None:
     """Objects are looked up, but not called, and none of their attributes is read."""
     it = ["object", 0]
     trees = [
-        [it],
-        [["namedtuple", 1], it],
-        [["instance", 1], it],
-        [["custom", 2], it, None],
-        [["enum", 2], it, "RED"],
-        [["instance", 3], it, "__class__", 1],
-        [["default_dict", 1], it],
-    ]
+        [it], [["namedtuple", 1], it], [["instance", 1], it], [["custom", 2], it, None],
+        [["enum", 2], it, "RED"], [["instance", 3], it, "__class__", 1], [["default_dict", 1], it],
+    ]  # fmt: skip
     for place, tree in itertools.product(REFERENCES, trees):
         try:
             found = _codes.decode_tree([[place], tree])

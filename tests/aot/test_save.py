@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from aot_support import equal, read, saved, write
-from aot_zoo import VALUES, Layer, Setting, use
+from aot_zoo import Layer, Setting, use
 from jax.experimental import io_callback
 
 import filterjit
@@ -53,13 +53,6 @@ def decoded(tree: Any) -> Any:
     found = _codes.decode_tree(json.loads(json.dumps(encoded(tree))))
     leaves, structure = _core.flatten(registry, found)
     return structure.unflatten([X] * len(leaves))
-
-
-def test_values() -> None:
-    for value in VALUES:
-        back = decoded((value, X))[0]
-        assert type(back) is type(value)
-        assert _core.same_static(registry, back, value)
 
 
 def test_sets_have_one_order() -> None:
@@ -187,16 +180,8 @@ def test_what_a_file_tells(tmp_path: Path, kind: str, capsys: pytest.CaptureFixt
 def test_other_machines(tmp_path: Path, kind: str) -> None:
     path = saved(tmp_path / "file", kind, lambda x: x * 2, X)
     header, blobs = read(path)
-    for key in (
-        "filterjit",
-        "python",
-        "jax",
-        "jaxlib",
-        "device",
-        "machine",
-        "processor",
-        "XLA_FLAGS",
-    ):
+    names = "filterjit", "python", "jax", "jaxlib", "device", "machine", "processor", "XLA_FLAGS"
+    for key in names:
         changed = copy.deepcopy(header)
         changed["info"]["machine"][key] = "other"
         write(path, changed, blobs)
@@ -322,24 +307,16 @@ def test_a_batch_of_any_size(tmp_path: Path) -> None:
         expected = jnp.full((sizes[0], sizes[0]), jax.vmap(model)(x)[0].sum())
         np.testing.assert_allclose(result["x"], expected, rtol=1e-6)
         equal(result["y"], [y * 2, True])
+    of_x = r"`x`: compiled for float32\[n,3\], called"
     for arguments, words in (
-        (
-            (jnp.ones((5, 4)), y, True),
-            r"`x`: compiled for float32\[n,3\], called with float32\[5,4\]",
-        ),
+        ((jnp.ones((5, 4)), y, True), rf"{of_x} with float32\[5,4\]"),
         ((x, y, False), "`flag`: compiled for True"),
+        ((x[:0], y, True), f"{of_x}(?s:.*)>= 1"),  # JAX's error says which
+        ((x, y[:0], True), f"{of_x}(?s:.*)>= 1"),
     ):
         with pytest.raises(MismatchError, match=words):
             loaded(model, *arguments)
-    for sizes in ((0, 2), (3, 0)):  # JAX's error says which
-        with pytest.raises(
-            MismatchError, match=r"`x`: compiled for float32\[n,3\], called(?s:.*)>= 1"
-        ):
-            loaded(model, jnp.ones((sizes[0], 3)), jnp.arange(sizes[1]), True)
-    rows = filterjit.report().as_dict()["functions"]
-    (row,) = (
-        row for row in rows if row["name"].endswith("test_a_batch_of_any_size.<locals>.f (loaded)")
-    )
+    (row,) = loaded.report().as_dict()["functions"]
     assert (row["hits"], row["compiles"]) == (40, 3) and row["compiling"] > 0
 
 
@@ -432,18 +409,3 @@ def test_a_portable_trace_is_saved_as_it_was(tmp_path: Path) -> None:
     lowered.save(tmp_path / "file")
     equal(filterjit.load(tmp_path / "file")(*of_settings()), expected)
     assert traces == [2.0]
-
-
-def test_a_load_compiles_nothing(tmp_path: Path) -> None:
-    """Neither do the arrays of the function, of many shapes, nor a random key."""
-    arrays = [
-        jnp.ones((i, 2), dtype) for i in range(5) for dtype in ("float32", "int32", "bfloat16")
-    ]
-    held = eqx.Partial(
-        lambda *xs: sum(x.sum() for x in xs[:-1]) + xs[-1].sum(), *arrays, np.ones(3)
-    )
-    path = tmp_path / "file"
-    saved(path, "executable", held, X)
-    with filterjit.forbid_compile():
-        loaded = filterjit.load(path)
-    equal(loaded(X), held(X))

@@ -73,13 +73,8 @@ def test_errors_are_reported_and_the_others_compiled(
         return x @ x * n
 
     with caplog.at_level(logging.WARNING, "filterjit"):
-        arguments = [
-            (spec(2, 2), 1),
-            (spec(2, 3), 1),
-            (spec(2, 2), "bad"),
-            (spec(2, 2),),
-            (spec(3, 3), 1),
-        ]
+        square, large = spec(2, 2), spec(3, 3)
+        arguments = [(square, 1), (spec(2, 3), 1), (square, "bad"), (square,), (large, 1)]
         errors = f.warm_up_all([(args, {}) for args in arguments])
     kinds = [(i, type(error)) for i, error in errors.items()]
     assert kinds == [(1, TypeError), (2, KeyError), (3, TypeError)]

@@ -1,9 +1,12 @@
-"""Helpers of the tests of reports and explanations."""
+"""Helpers of the tests of reports and explanations, and the classes of what differs."""
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -13,11 +16,57 @@ from filterjit import filter_jit
 X = jnp.ones(3)
 
 
-def jitted(**options: Any) -> tuple[Any, list[None]]:
+class Static(eqx.Module):
+    weight: Any
+    value: Any = eqx.field(static=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    value: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Data:
+    rate: Any
+    weight: Any
+
+
+@jax.tree_util.register_pytree_node_class
+class Aux:
+    def __init__(self, aux: Any, child: Any = X) -> None:
+        self.aux, self.child = aux, child
+
+    def tree_flatten(self) -> Any:
+        return (self.child,), self.aux
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> "Aux":
+        return cls(aux, *children)
+
+
+class Plain:
+    """Compares by identity."""
+
+    def method(self, x: Any) -> Any:
+        return x
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.size, self.weight = 2, {"w": X}
+
+
+def closure(n: Any) -> Callable[[Any], Any]:
+    return lambda x: x * n
+
+
+def jitted(jit: Any = filter_jit, **options: Any) -> tuple[Any, list[None]]:
     """Returns a function of two arguments, and a list that grows with each of its traces."""
     traces: list[None] = []
 
-    @filter_jit(**options)
+    @jit(**options)
     def f(a: Any, b: Any = None) -> Any:
         traces.append(None)
         return a

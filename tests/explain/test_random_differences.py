@@ -5,7 +5,6 @@ argument of one of several forms. What the explanation advises is done by the te
 do it, and the function is traced once then.
 """
 
-import dataclasses
 import functools
 import random
 import re
@@ -18,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from explain_support import X
+from explain_support import Aux, Data, Holder, Own, Plain, Static, X, closure
 
 import filterjit
 from filterjit import filter_jit
@@ -31,44 +30,9 @@ class Box(eqx.Module):
     size: int = 3
 
 
-class Static(eqx.Module):
-    weight: Any
-    value: Any = eqx.field(static=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Own:
-    value: Any
-
-
 class Point(NamedTuple):
     x: Any
     y: Any = 1
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass
-class Data:
-    rate: Any
-    weight: Any
-
-
-@jax.tree_util.register_pytree_node_class
-class Aux:
-    def __init__(self, aux: Any, child: Any = None) -> None:
-        self.aux, self.child = aux, child
-
-    def tree_flatten(self) -> Any:
-        return (self.child,), self.aux
-
-    @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> "Aux":
-        return cls(aux, *children)
-
-
-class Plain:
-    def method(self, x: Any) -> Any:
-        return x
 
 
 class Equal(Plain):
@@ -77,11 +41,6 @@ class Equal(Plain):
 
     def __hash__(self) -> int:
         return 0
-
-
-class Holder:
-    def __init__(self) -> None:
-        self.weight = X
 
 
 @jax.tree_util.register_pytree_node_class
@@ -101,10 +60,6 @@ class Method(eqx.Module):
 
     def method(self, x: Any) -> Any:
         return x
-
-
-def closure(n: Any) -> Callable[[Any], Any]:
-    return lambda x: x * n
 
 
 def scaled(by: Any, x: Any) -> Any:

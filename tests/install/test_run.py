@@ -155,9 +155,33 @@ def test_report_of_a_program_without_jax(tmp_path: Path) -> None:
     assert ours.stderr.splitlines()[-1] == "No jitted function was called."
 
 
-SCRIPT = (
-    "import sys; from filterjit.__main__ import script; sys.argv[0] = 'bin/filterjit'; script()"
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "pass `--jax`"),
+        pytest.param(("--jax",), "`run --compare` tells whether", marks=pytest.mark.slow),
+    ],
 )
+def test_report_of_a_program_of_jax_alone(
+    options: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    source = "import jax\nf = jax.jit(lambda x: x + 1)\nfor i in range(5): f(1.0)\n"
+    (tmp_path / "train.py").write_text(source)
+    assert words in run_installed(*options, "--report", "train.py", cwd=tmp_path).stderr
+
+
+def test_the_report_names_the_line_whose_operations_compile(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import jax.numpy as jnp, numpy as np\n"
+        "for i in range(1, 12):\n"
+        "    x = jnp.asarray(np.ones(i))\n"
+        "    y = (x * 2.5).sum() + jnp.sin(x).max() + jnp.cumsum(x)[0]\n"
+    )
+    said = "(not jitted by filterjit): train.py:4: operations outside of a jitted function compiled"
+    assert said in run_installed("--report", "train.py", cwd=tmp_path).stderr
+
+
+SCRIPT = "import sys; from filterjit.__main__ import script; sys.argv[0] = 'filterjit'; script()"
 
 
 def test_the_command_runs_programs_as_python_m_does(program: Path) -> None:

@@ -41,18 +41,11 @@ def calling(models: Any, x: Any) -> Any:
     return models["a"](x)
 
 
-@pytest.mark.parametrize(
-    ("f", "argument", "said"),
-    [
-        (counting, lambda: Counter(), "`model.count` in place"),
-        (assigning, lambda: Counter(), "`model.count` in place"),
-        (
-            calling,
-            lambda: {"a": Counter()},
-            "`models['a'].norm.mean` and 1 other Variables in place",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("f", "argument", "said"), [
+    (counting, lambda: Counter(), "`model.count` in place"),
+    (assigning, lambda: Counter(), "`model.count` in place"),
+    (calling, lambda: {"a": Counter()}, "`models['a'].norm.mean` and 1 other Variables in place"),
+])  # fmt: skip
 def test_a_lost_change_is_told_once(f: Any, argument: Any, said: str) -> None:
     jitted, model = filter_jit(f), argument()
     with pytest.warns(UserWarning) as caught:

@@ -72,23 +72,19 @@ def test_places(fun: str, name: str) -> None:
     assert is_direct == (name != MOVED) or fun == "not read", (counts(b.ours), refusals(b.ours))
 
 
-@pytest.mark.parametrize(
-    ("x", "said"),
-    [
-        (
-            np.ones(X.shape, X.dtype),
-            "`batch['image']` isn't a JAX array, and can't simply be copied to one",
-        ),
-        (
-            PLACED["uncommitted"],
-            "JAX moves `batch['image']` to other devices at each call: `jax.dev",
-        ),
-    ],
-)
-def test_the_report_names_what_is_moved_in_each_call(x: Any, said: str) -> None:
+MOVES = {
+    "`batch['image']` isn't a JAX array, and can't simply be copied to one": np.ones(
+        X.shape, X.dtype
+    ),
+    "JAX moves `batch['image']` to other devices at each call: `jax.dev": PLACED["uncommitted"],
+}
+
+
+@pytest.mark.parametrize("said", MOVES)
+def test_the_report_names_what_is_moved_in_each_call(said: str) -> None:
     f = filter_jit(lambda w, batch: w * batch["image"])
     for _ in range(130):
-        f(PLACED["data"], {"image": x})
+        f(PLACED["data"], {"image": MOVES[said]})
     assert said in str(f.report()) and "130 of its calls fell back to jax.jit" in str(f.report())
 
 
@@ -108,34 +104,28 @@ def test_uncommitted_on_several_devices() -> None:
 
 # What is in force in some calls, and the arrays that these have. The devices of `jax.set_mesh` are in
 # no trace's key.
-FORCED: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
-    "devices": (
-        [(jax.default_device, jax.devices()[i]) for i in (0, 3, 7, 0)],
-        [PLACED["uncommitted"]],
-    ),
+FORCED: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "devices": (jax.default_device, [jax.devices()[i] for i in (0, 3, 7, 0)], [PLACED["uncommitted"]]),
     "meshes": (
-        [
-            (jax.set_mesh, mesh)
-            for mesh in (mesh_of(), mesh_of(EXPLICIT), mesh_of(shape=(4,)), mesh_of(shape=(2, 4)))
-        ],
+        jax.set_mesh, [mesh_of(), mesh_of(EXPLICIT), mesh_of(shape=(4,)), mesh_of(shape=(2, 4))],
         [PLACED["uncommitted"]],
     ),
     "meshes of one shape": (
-        [(jax.set_mesh, mesh_of(shape=(4,), first=i)) for i in (0, 4, 0)],
+        jax.set_mesh, [mesh_of(shape=(4,), first=i) for i in (0, 4, 0)],
         [PLACED["four"], PLACED["uncommitted"], X],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORCED)
 def test_devices_and_meshes_in_force(name: str) -> None:
     """Others than in the calls before, with an array made under each."""
-    contexts, arrays = FORCED[name]
+    force, values, arrays = FORCED[name]
     for x in arrays:
         b = Beside(lambda x: (x + 1, jnp.ones(16)))
         before = 0 if x is X else (b.until_direct(x), b.direct)[1]
         for _ in range(2):
-            for force, value in contexts:
+            for value in values:
                 with force(value):
                     for _ in range(8):
                         b(x)

@@ -45,19 +45,10 @@ def outputs_of(started: list[subprocess.Popen[str]], timeout: float = TIMEOUT) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("check", "count"),
-    [
-        ("place", 2),
-        ("disagree", 3),
-        ("programs", 4),
-        ("raises", 2),
-        ("raises", 3),
-        ("threads", 2),
-        ("absent", 2),
-        ("files", 2),
-    ],
-)
+@pytest.mark.parametrize(("check", "count"), [
+    ("place", 2), ("disagree", 3), ("programs", 4), ("raises", 2), ("raises", 3), ("threads", 2),
+    ("absent", 2), ("files", 2),
+])  # fmt: skip
 def test_processes(check: str, count: int, tmp_path: Path) -> None:
     started = start(check, count, 3 if check == "absent" else 60, tmp_path)
     for process, output in zip(started, outputs_of(started), strict=True):
