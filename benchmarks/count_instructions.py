@@ -199,13 +199,33 @@ def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:
         __slots__ = ("__weakref__",)
         aval, sharding, committed, layout = "aval", "sharding", True, "layout"
 
-    names = ("aval", "sharding", "committed", "layout", "is_deleted")
-    getters = map(operator.attrgetter, names)
+    names = ("aval", "sharding", "committed", "layout")
+    getters = {f"get_{name}": operator.attrgetter(name) for name in names}
     configuration = functools.partial(tuple, tuple(map(str, range(50))))  # tuple(x) is x
     context = core.DirectContext(
-        Array, *getters, type(None), id, id, memoryview, memoryview, id, configuration, str, ("setting",) * 3, bool, bool, dict, operator.concat,
-        lambda source, arrays: (list, [], (), bytes([3] * len(arrays)), 0, False, ()),
-    )  # fmt: skip
+        **getters,
+        array_type=Array,
+        key_type=type(None),
+        host_array=memoryview,
+        host_scalar=memoryview,
+        is_deleted=operator.attrgetter("is_deleted"),
+        configuration=configuration,
+        get_setting=str,
+        settings=("setting",) * 3,
+        consume=operator.concat,
+        plan=lambda source, arrays: {
+            "execute": list,
+            "flags": bytes([3] * len(arrays)),
+            "trace": 0,
+            "checks_deleted": False,
+            "handlers": [],
+            "constants": (),
+            "puts": (),
+        },
+        **dict.fromkeys(("get_data", "get_impl", "put"), id),
+        **dict.fromkeys(("is_disabled", "is_profiled"), bool),
+        collect=dict,
+    )
     context.enabled = True
     direct = core.Direct(context, lambda *arrays: core.output_unflatten(0, arrays), "a source")
     arrays, others = ([Array() for _ in range(100)] for _ in range(2))

@@ -43,7 +43,10 @@ static PyObject *
 core_is_fixed(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjRegistry *registry = fj_tree_registry(module, args, nargs, 2, "(registry, value)");
-    int is_fixed = registry == NULL ? -1 : fj_static_is_fixed(registry, args[1]);
+    if (registry == NULL) {
+        return NULL;
+    }
+    int is_fixed = fj_static_is_fixed(registry, args[1], fj_static_rule(registry, args[1]));
     return is_fixed < 0 ? NULL : PyBool_FromLong(is_fixed);
 }
 
@@ -111,7 +114,19 @@ core_exec(PyObject *module)
         return -1;                                                                            \
     }
     FJ_TYPES(FJ_CREATE)
-    return PyModule_AddIntConstant(module, "reads_instance_values", FJ_HAVE_INSTANCE_VALUES);
+    static const struct {
+        const char *name;
+        long value;
+    } numbers[] = {{"reads_instance_values", FJ_HAVE_INSTANCE_VALUES},
+                   {"STATIC_ARGUMENT", FJ_STATIC_ARGUMENT},
+                   {"TRACED_ARGUMENT", FJ_TRACED_ARGUMENT},
+                   {"CHOSEN_ARGUMENT", FJ_CHOSEN_ARGUMENT}};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(numbers); i++) {
+        if (PyModule_AddIntConstant(module, numbers[i].name, numbers[i].value) < 0) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static int

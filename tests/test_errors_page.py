@@ -15,7 +15,9 @@ SHOWN = PAGE.read_text(encoding="utf-8") + OTHERS.read_text(encoding="utf-8")
 # Exceptions that are caught where a call is made, and those of protocols of Python.
 CAUGHT = {"HandOver", "AssertionError", "AttributeError"}
 RAISED = re.compile(r"\w*(?:Error|Unsupported|damaged|Exit|warn)")
-IN_C = re.compile(r'PyErr_(?:Format|SetString)\(\s*PyExc_\w+,\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
+IN_C = re.compile(
+    r'(?:PyErr_(?:Format|SetString)|fj_raise)\(\s*PyExc_\w+,\s*((?:"(?:[^"\\]|\\.)*"\s*)+)'
+)
 HOLE = "..."
 # What a section shows: a session, or a text.
 EXAMPLE = re.compile(r"^```(?:pycon|text)\n(.*?)^```$", re.M | re.S)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import filterjit
-from filterjit._call import _selection
 from filterjit._observe import _report
 from support.processes import ROOT, run_code
 
@@ -72,9 +71,6 @@ def test_what_is_imported_when_it_is_used() -> None:
         assert module in found[code] and module not in first, code
 
 
-def test_names_and_flags_that_the_core_shares() -> None:
+def test_names_that_the_core_shares() -> None:
     header = (ROOT / "csrc" / "call" / "direct_argument.h").read_text()
     assert re.findall(r"^    ROUTE\((\w+)\)", header, re.M) == ["direct", *_report._REASONS]
-    header = (ROOT / "csrc" / "walk" / "flatten.h").read_text()
-    flags = re.findall(r"^#define FJ_(\w+)_ARGUMENT (\d)", header, re.M)
-    assert flags == [(x, str(getattr(_selection, x))) for x in ("STATIC", "TRACED", "CHOSEN")]

@@ -34,8 +34,7 @@ grow(FjAddressMap *map)
                            .mask = size - 1,
                            .count = map->count};
     if (larger.entries == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (size_t i = 0; map->entries != NULL && i <= map->mask; i++) {
         if (map->entries[i].address != NULL) {

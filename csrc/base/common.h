@@ -28,6 +28,24 @@
 #define FJ_PREFETCH(address) ((void)0)
 #endif
 
+/* A result of functions that run no Python code: only Python code can tell. */
+#define FJ_NEEDS_PYTHON (-2)
+
+/* Raises an exception.  Always -1.  PyErr_Format is always NULL. */
+static inline int
+fj_raise(PyObject *type, const char *text)
+{
+    PyErr_SetString(type, text);
+    return -1;
+}
+
+static inline int
+fj_raise_no_memory(void)
+{
+    PyErr_NoMemory();
+    return -1;
+}
+
 /* Returns 1 if `result` is a tuple, as PyArg_ParseTuple requires, or 0 with a TypeError that
  * names the Python function `function`. */
 static inline int

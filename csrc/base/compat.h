@@ -2,34 +2,30 @@
  * (filter_jit.c, module.c) and a garbage collector that starts in allocations (fields.c).
  *
  * Versions differ in the names of API functions, and in the storage of an instance's
- * attributes and a dict's values.  This storage is internal to CPython.  The core reads it
- * because the public API takes four times as long as the rest of a walk.  Its structs come
- * from the internal headers of the Python that the core is built against, so they always agree
- * with it.  If FJ_HAVE_INSTANCE_VALUES is 0, fields.c reads the instance's dict instead, with
- * the same results, only slower.
+ * attributes and a dict's values.  The core reads this storage, which is internal to CPython,
+ * because the public API takes four times as long as the rest of a walk.  The structs come
+ * from the internal headers of the Python that the core is built against.  If
+ * FJ_HAVE_INSTANCE_VALUES is 0, fields.c uses the instance's dict instead: slower, with the
+ * same results.
  *
  * The core relies on these facts, read in the sources of CPython 3.14 and 3.15.
- * tests/core/walk/test_modules.py compares the states of an instance with vars() on each
- * version.
+ * tests/core/walk/test_modules.py compares the states of an instance with vars().
  *
  * - Inline values have the same layout from 3.13 to 3.15.  While `valid` is set, they are the
  *   attributes of the instance.  Its `__dict__`, if it exists, is then a split dict with these
- *   very values (`embedded`), so each sees the other's changes.  CPython clears `valid` when
- *   the dict is replaced and when it gets a key that can't be shared.
+ *   very values.  CPython clears `valid` when the dict is replaced and when it gets a key that
+ *   can't be shared.
  * - `capacity` is the number of keys that the type could share when the instance was
  *   allocated.  This number never grows, and it bounds the index of every key.  So a known
- *   place is below the capacity of all instances, old and new.  A type with more than 30
- *   fields (SHARED_KEYS_MAX_SIZE) shares only the first 30.  An instance that sets all fields
- *   uses a combined dict, and its inline values aren't valid.
+ *   place is below the capacity of all instances, old and new.  A type shares only its first
+ * 30 keys (SHARED_KEYS_MAX_SIZE).  An instance that sets more uses a combined dict.
  * - tp_version_tag changes when the class or a base changes, and no version is used twice.
  *   Since 3.13 a class gets at most 1000 versions, then 0, which never matches.
  *   _PyType_Lookup assigns a version and returns a borrowed reference.
  * - Since 3.14 an argument can be borrowed from a local variable of the caller
- *   (LOAD_FAST_BORROW) and has one reference fewer than before.  So the core never asks if it
- *   owns the only reference.  The variable keeps the argument alive until the call returns: a
- *   frame keeps values that are overwritten through `f_locals`.
- * - Builds without a GIL keep instances and dicts in the same places, but readers must lock
- *   them.  So there the core uses the public API (FJ_FREE_THREADED, threads.h).
+ *   (LOAD_FAST_BORROW), which keeps it alive until the call returns.  So the core never asks
+ * if it owns the only reference.
+ * - Without a GIL, readers must lock instances and dicts, so the core uses the public API.
  *
  * Runs no Python code, except on 3.11: fj_compat_get_raised creates the exception, and any
  * allocation can start the garbage collector. */
@@ -306,35 +302,6 @@ fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObje
     }
 #endif
     return PyDict_Next(dict, position, key, value);
-}
-
-/* Searches for this very key object, without hashing, among the `limit` entries from
- * `*position` on.  Returns its value (borrowed) and sets `*position` for fj_compat_dict_next
- * to continue after it.  NULL if absent, or if not all keys have always been exactly str. */
-static inline PyObject *
-fj_compat_dict_find_object(PyObject *dict, PyObject *key, Py_ssize_t limit,
-                           Py_ssize_t *position)
-{
-#if FJ_HAVE_INSTANCE_VALUES
-    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
-    if (keys->dk_kind == DICT_KEYS_UNICODE) {
-        const PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
-        Py_ssize_t at = *position;
-        for (Py_ssize_t tried = 0; tried < Py_MIN(limit, keys->dk_nentries); tried++, at++) {
-            at = at < keys->dk_nentries ? at : 0;
-            if (entries[at].me_key == key) {
-                *position = at + 1;
-                return entries[at].me_value;
-            }
-        }
-    }
-#else
-    (void)dict;
-    (void)key;
-    (void)limit;
-    (void)position;
-#endif
-    return NULL;
 }
 
 #if FJ_HAVE_INSTANCE_VALUES

@@ -7,8 +7,7 @@ fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more)
 {
     const Py_ssize_t most = PY_SSIZE_T_MAX / 4 / (Py_ssize_t)sizeof(PyObject *);
     if (buf->capacity > most || more > most) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     Py_ssize_t capacity = buf->capacity * 2;
     if (capacity < buf->count + more) {
@@ -16,8 +15,7 @@ fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more)
     }
     PyObject **items = PyMem_Malloc((size_t)(capacity + 1) * sizeof(PyObject *));
     if (items == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     memcpy(items + 1, buf->items, (size_t)buf->count * sizeof(PyObject *));
     if (buf->items != buf->stack + 1) {

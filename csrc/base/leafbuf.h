@@ -63,13 +63,6 @@ fj_leafbuf_push(FjLeafBuf *buf, PyObject *object)
     return 0;
 }
 
-/* After fj_leafbuf_reserve, adding a reference can't fail. */
-static inline void
-fj_leafbuf_push_reserved(FjLeafBuf *buf, PyObject *object)
-{
-    buf->items[buf->count++] = Py_NewRef(object);
-}
-
 /* (P) Adds `object` and steals it even on failure.  NULL passes on an earlier error. */
 static inline int
 fj_leafbuf_steal(FjLeafBuf *buf, PyObject *object)

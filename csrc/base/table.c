@@ -49,8 +49,7 @@ make_room(FjTable *table)
     }
     FjTableEntry *entries = PyMem_Calloc(new_size, sizeof(FjTableEntry));
     if (entries == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (size_t i = 0; i < size; i++) {
         if (is_live(&table->entries[i])) {

@@ -73,6 +73,14 @@
 
 #endif
 
+/* Runs one statement in a critical section. */
+#define FJ_LOCKED(object, ...)                                                                \
+    do {                                                                                      \
+        FJ_LOCK(object);                                                                      \
+        __VA_ARGS__;                                                                          \
+        FJ_UNLOCK();                                                                          \
+    } while (0)
+
 /* Stores `value` and returns the previous value. */
 static inline void *
 fj_exchange(void *place, void *value)

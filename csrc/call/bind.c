@@ -125,13 +125,12 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Py_ssize_t count = PyTuple_GET_SIZE(names);
     if (positional_only < 0 || positional < positional_only ||
         positional > count - varargs - varkw || PyBytes_GET_SIZE(flags) != count) {
-        PyErr_SetString(PyExc_ValueError, "the counts of a Signature do not fit its names");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError,
+                            "the counts of a Signature do not fit its names");
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(names, i))) {
-            PyErr_SetString(PyExc_TypeError, "the name of a parameter must be a str");
-            return NULL;
+            return PyErr_Format(PyExc_TypeError, "the name of a parameter must be a str");
         }
     }
     FjSignature *self = (FjSignature *)type->tp_alloc(type, 0);

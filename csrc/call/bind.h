@@ -29,17 +29,10 @@ typedef struct {
 } FjPackedArgs;
 
 /* Fills `arguments`, one per parameter and all NULL before, with borrowed references.  1, 0 if
- * the arguments don't fit the signature, or -1 with an error.  The caller always releases
+ * the arguments don't fit the signature, or -1 with an error.  The caller always drops
  * `packed`.  bind.c lists the Python code that can run. */
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
 /* Returns the arguments of a vectorcall as (args, kwargs).  Can run any Python code. */
 PyObject *fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-
-static inline void
-fj_bind_release(FjPackedArgs *packed)
-{
-    Py_CLEAR(packed->varargs);
-    Py_CLEAR(packed->varkw);
-}

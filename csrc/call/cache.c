@@ -20,10 +20,8 @@ fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant)
 {
     PyObject *value;
     int found;
-    FJ_LOCK(cache);
-    found = fj_table_find(&cache->variants, structure->hash, variant_has_structure, structure,
-                          &value);
-    FJ_UNLOCK();
+    FJ_LOCKED(cache, found = fj_table_find(&cache->variants, structure->hash,
+                                           variant_has_structure, structure, &value));
     *variant = (FjVariant *)value;
     return found;
 }
@@ -33,18 +31,16 @@ fj_cache_add(FjCache *cache, FjVariant *variant)
 {
     int added;
     fj_cache_touch(cache, variant);
-    FJ_LOCK(cache);
-    added = fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant);
-    FJ_UNLOCK();
+    FJ_LOCKED(cache, added = fj_table_add(&cache->variants, variant->structure->hash,
+                                          (PyObject *)variant));
     return added;
 }
 
 void
 fj_cache_remove(FjCache *cache, FjVariant *variant)
 {
-    FJ_LOCK(cache);
-    fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
-    FJ_UNLOCK();
+    FJ_LOCKED(cache, fj_table_remove(&cache->variants, variant->structure->hash,
+                                     (PyObject *)variant));
 }
 
 void
@@ -127,9 +123,7 @@ int
 fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
 {
     int result;
-    FJ_LOCK(cache);
-    result = insert_traced(cache, variant);
-    FJ_UNLOCK();
+    FJ_LOCKED(cache, result = insert_traced(cache, variant));
     return result;
 }
 
@@ -148,13 +142,11 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     if (maxsize < 1) {
-        PyErr_SetString(PyExc_ValueError, "maxsize must be at least 1");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError, "maxsize must be at least 1");
     }
     if (!fj_variant_takes_structure((FjStructure *)function)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "`function` must be a Structure that flatten() returned");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError,
+                            "`function` must be a Structure that flatten() returned");
     }
     FjCache *self = (FjCache *)type->tp_alloc(type, 0);
     if (self != NULL) {
@@ -179,7 +171,7 @@ leave_counters(const FjCache *self)
     }
     PyObject *exception = fj_compat_get_raised();
     PyObject *counters = Py_BuildValue("KKN", fj_total(&self->calls), fj_total(&self->hits),
-                                       fj_times_as_tuple(&self->times));
+                                       fj_times_as_dict(&self->times));
     if (counters == NULL || PyObject_SetAttrString(self->record, "counters", counters) < 0) {
         PyErr_Clear();
     }
@@ -271,8 +263,8 @@ cache_insert_compiled(PyObject *op, PyObject *args)
     }
     FjStructure *arguments = (FjStructure *)structure;
     if (arguments->nodes[0].code != FJ_ARGUMENTS || arguments->registry != self->registry) {
-        PyErr_SetString(PyExc_ValueError, "the structure is not one of this cache's calls");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError,
+                            "the structure is not one of this cache's calls");
     }
     if (fj_structure_hash(arguments) < 0) {
         return NULL;
@@ -300,8 +292,7 @@ cache_insert_traced(PyObject *op, PyObject *value)
     FjVariant *variant = (FjVariant *)value;
     if (Py_TYPE(value) != fj_state_of(Py_TYPE(op))->variant ||
         variant->function != self->function) {
-        PyErr_SetString(PyExc_TypeError, "insert_traced takes a Variant of this cache");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "insert_traced takes a Variant of this cache");
     }
     if (FJ_LOAD_SIZE(variant->num_traces) > 0 && fj_cache_insert_traced(self, variant) < 0) {
         return NULL;

@@ -163,29 +163,31 @@ find_variant(Call *call, FjGoal goal)
     return structure;
 }
 
-static FjMatch
-match_predicted(Call *call, FjVariant *predicted, FjMatchHint *hint)
+/* Returns the buffer for numbered objects, or NULL if nothing needs them. */
+static inline FjLeafBuf *
+numbered_objects(Call *call)
 {
-    FjStructure *structure = predicted->structure;
-    FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
-    if (objects == NULL && structure->num_identities > 0) {
-        return FJ_MATCH_NO; /* no place for numbered objects */
-    }
-    return fj_match_arguments(structure, &predicted->known[fj_lane()][0], call->arguments,
-                              &call->arrays, objects, hint);
+    return call->hook == NULL ? NULL : &call->hook->objects;
+}
+
+static int
+match_predicted(Call *call, FjVariant *predicted, FjMatchAttempts *attempts)
+{
+    return fj_match_arguments(predicted->structure, &predicted->known[fj_lane()][0],
+                              call->arguments, &call->arrays, numbered_objects(call),
+                              attempts);
 }
 
 /* Finds the variant among those that calls have switched to.  1, 0, or -1 with an error or if
  * the hook gives up. */
 static int
-match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
+match_recent(Call *call, const FjVariant *predicted, FjMatchAttempts *attempts)
 {
-    FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
     for (int i = 0; !FJ_FREE_THREADED && i < FJ_CACHE_RECENT; i++) {
         FjVariant *variant = fj_cache_recent(call->cache, i);
         if (variant != NULL && variant != predicted &&
-            fj_match_try(variant->structure, variant->known[0][0], call->arguments, hint,
-                         &call->arrays, objects)) {
+            fj_match_try(variant->structure, variant->known[0][0], call->arguments, attempts,
+                         &call->arrays, numbered_objects(call))) {
             call->variant = (FjVariant *)Py_NewRef((PyObject *)variant);
             if (accept_arguments(call, variant->structure, 0) < 0) {
                 Py_CLEAR(call->variant);
@@ -200,13 +202,13 @@ match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
 /* After the predicted variant didn't match: like match_recent, but first without comparing
  * mutable statics, then with. */
 static FJ_NOINLINE int
-match_others(Call *call, FjVariant *predicted, FjMatchHint *hint, FjMatch *matched)
+match_others(Call *call, FjVariant *predicted, FjMatchAttempts *attempts, int *matched)
 {
-    int found = match_recent(call, predicted, hint);
-    if (found == 0 && hint->skipped) {
-        hint->same_object_only = 0;
-        *matched = match_predicted(call, predicted, hint);
-        found = *matched == FJ_MATCH_NO ? match_recent(call, predicted, hint) : 0;
+    int found = match_recent(call, predicted, attempts);
+    if (found == 0 && attempts->skipped) {
+        attempts->same_object_only = 0;
+        *matched = match_predicted(call, predicted, attempts);
+        found = *matched == 0 ? match_recent(call, predicted, attempts) : 0;
     }
     return found;
 }
@@ -221,8 +223,8 @@ predict(Call *call)
     }
     else if (predicted != NULL) {
         FJ_LOCK(call->cache);
-        predicted =
-            (FjVariant *)Py_NewRef((PyObject *)fj_cache_predict(call->cache, predicted));
+        predicted = fj_cache_predict(call->cache, predicted);
+        Py_INCREF(predicted);
         FJ_UNLOCK();
     }
     if (FJ_UNLIKELY(predicted != NULL && FJ_LOAD_INT(predicted->evicted))) {
@@ -239,14 +241,13 @@ match_arguments(Call *call)
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
         int found = 0;
-        FjMatchHint hint = {.same_object_only =
-                                !FJ_FREE_THREADED && call->cache->recent[0] != 0};
-        FjMatch matched = match_predicted(call, predicted, &hint);
-        if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
-            found = match_others(call, predicted, &hint, &matched);
+        FjMatchAttempts attempts = {.same_object_only =
+                                        !FJ_FREE_THREADED && call->cache->recent[0] != 0};
+        int matched = match_predicted(call, predicted, &attempts);
+        if (FJ_UNLIKELY(matched == 0)) {
+            found = match_others(call, predicted, &attempts, &matched);
         }
-        if (FJ_LIKELY(matched == FJ_MATCH_YES &&
-                      accept_arguments(call, predicted->structure, 0) == 0)) {
+        if (FJ_LIKELY(matched > 0 && accept_arguments(call, predicted->structure, 0) == 0)) {
             call->variant = predicted;
             return 0;
         }
@@ -256,14 +257,14 @@ match_arguments(Call *call)
         else {
             Py_DECREF(predicted);
         }
-        if (matched == FJ_MATCH_YES || found < 0) {
+        if (matched > 0 || found < 0) {
             return -1;
         }
         if (found > 0) {
             fj_cache_set_next(call->cache, call->last, call->variant);
             return 0;
         }
-        if (matched == FJ_MATCH_ERROR) {
+        if (matched < 0) {
             /* An interrupt fails the call.  So does a RecursionError: if a static's __eq__
              * makes the same call endlessly, two attempts per call would take forever. */
             if (!PyErr_ExceptionMatches(PyExc_Exception) ||
@@ -395,8 +396,8 @@ call_and_build(Call *call)
         result = call_variant(call, variant);
         if (FJ_UNLIKELY(result == NULL)) {
             (void)fj_hooks_finish(call->self, variant, &call->arrays, NULL);
-            call->run_by_hook =
-                FJ_LOAD_INT(variant->switched) && PyErr_ExceptionMatches(PyExc_Exception);
+            call->run_by_hook = FJ_LOAD_INT(variant->asks_on_failure) &&
+                                PyErr_ExceptionMatches(PyExc_Exception);
         }
     }
     if (FJ_UNLIKELY(call->run_by_hook)) {
@@ -458,7 +459,8 @@ static inline void
 end_call(Call *call)
 {
     fj_leafbuf_clear(&call->arrays);
-    fj_bind_release(&call->packed);
+    Py_XDECREF(call->packed.varargs);
+    Py_XDECREF(call->packed.varkw);
     fj_scratch_free(call->arguments, call->arguments_inline);
     Py_XDECREF(call->variant);
     Py_XDECREF(call->last);

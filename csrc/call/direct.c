@@ -12,10 +12,9 @@
  *       Is the configuration the entry's?                    configuration
  *       Are x and y arrays like the entry's?                 type, aval, sharding, layout
  *       execute([constant, y])                               the program doesn't read x
- *       consume(results, handlers)  -> Output
+ *       make_arrays(results, handlers)  -> Output
  *
- * The words on the right are the *routes* that calls are counted by.  direct_entry.c says what
- * matches.
+ * The words on the right are the *routes* by which calls are counted.
  *
  * Without a GIL, each thread lane (threads.h) has its own Direct, which knows the arrays of
  * its threads.  A variant's Direct passes the calls of other lanes to these.
@@ -38,7 +37,8 @@ typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjDirectContext *context;
     PyObject *jitted;
-    PyObject *source; /* passed to FJ_PLAN; None if entries are only added */
+    PyObject *source; /* the jax.jit or jax.stages.Compiled in which FJ_PLAN finds executables;
+                       * None if entries are only added */
     FjDirectEntries entries;
     unsigned long long counts[FJ_NUM_ROUTES];
     int lane;                  /* of its own calls */
@@ -58,15 +58,13 @@ static inline void
 release(FjDirect *self, FjDirectEntry *entry)
 {
     (void)self;
-    FJ_LOCK(self);
-    fj_direct_entry_release(entry);
-    FJ_UNLOCK();
+    FJ_LOCKED(self, fj_direct_entry_release(entry));
 }
 
 static int
 is_host_array(const FjDirect *self, PyObject *argument)
 {
-    PyObject *host = self->context->parts[FJ_HOST_ARRAY];
+    PyObject *host = self->context->jax[FJ_HOST_ARRAY];
     return PyType_IsSubtype(Py_TYPE(argument), (PyTypeObject *)host);
 }
 
@@ -77,15 +75,15 @@ is_host_array(const FjDirect *self, PyObject *argument)
 static PyObject *
 call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *const *parts = self->context->parts;
+    PyObject *const *jax = self->context->jax;
     PyObject *name = fj_state_of(Py_TYPE(self))->str_copy;
-    PyObject *disabled = PyObject_CallNoArgs(parts[FJ_IS_DISABLED]);
+    PyObject *disabled = PyObject_CallNoArgs(jax[FJ_IS_DISABLED]);
     int result = disabled == NULL ? -1 : 0;
     FJ_LEAFBUF(copies, FEW + 1);
     for (Py_ssize_t i = 0; result == 0 && i < nargs; i++) {
         result = disabled == Py_False && is_host_array(self, args[i])
-                     ? fj_leafbuf_steal(&copies, PyObject_CallMethodOneArg(
-                                                     parts[FJ_HOST_ARRAY], name, args[i]))
+                     ? fj_leafbuf_steal(&copies, PyObject_CallMethodOneArg(jax[FJ_HOST_ARRAY],
+                                                                           name, args[i]))
                      : fj_leafbuf_push(&copies, args[i]);
     }
     Py_XDECREF(disabled);
@@ -140,9 +138,7 @@ run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *bega
     PyObject *results = fj_direct_entry_run(entry, self->context, args, began, &ran);
     if (results != NULL && fj_direct_entry_learns(entry)) {
         int learned;
-        FJ_LOCK(self);
-        learned = fj_direct_entry_remember(entry, self->context, results);
-        FJ_UNLOCK();
+        FJ_LOCKED(self, learned = fj_direct_entry_remember(entry, self->context, results));
         if (learned < 0) {
             Py_CLEAR(results);
         }
@@ -199,10 +195,9 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     FjDirectEntry *entry = NULL;
     int route = FJ_ROUTE_type;
     if (kwnames == NULL) {
-        FJ_LOCK(self);
-        route = fj_direct_entries_choose(&self->entries, context, self->source, args,
-                                         PyVectorcall_NARGS(nargsf), &entry);
-        FJ_UNLOCK();
+        FJ_LOCKED(self,
+                  route = fj_direct_entries_choose(&self->entries, context, self->source, args,
+                                                   PyVectorcall_NARGS(nargsf), &entry));
     }
     if (FJ_UNLIKELY(route != FJ_ROUTE_direct)) {
         if (route < 0) {
@@ -218,7 +213,7 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     }
     release(self, entry);
     if (FJ_LIKELY(output != NULL) && fj_count(&context->calls) % CALLS_PER_COLLECTION == 0) {
-        PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);
+        PyObject *none = PyObject_CallNoArgs(context->jax[FJ_COLLECT]);
         Py_XDECREF(none);
         if (none == NULL && fj_direct_differs(FJ_ROUTE_direct) < 0) {
             Py_CLEAR(output);
@@ -274,9 +269,7 @@ direct_clear_entries(PyObject *op, PyObject *Py_UNUSED(ignored))
     for (int i = 0; i < FJ_LANES; i++) {
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
-            FJ_LOCK(lane);
-            fj_direct_entries_drop(&lane->entries);
-            FJ_UNLOCK();
+            FJ_LOCKED(lane, fj_direct_entries_drop(&lane->entries));
         }
     }
     Py_RETURN_NONE;
@@ -290,15 +283,13 @@ direct_add(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     if (nargs != 2 || self->entries.learns || !PyTuple_CheckExact(args[1])) {
-        PyErr_SetString(PyExc_TypeError,
-                        "add takes a plan and a tuple of arrays, and no source");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError,
+                            "add takes a plan and a tuple of arrays, and no source");
     }
     int result;
-    FJ_LOCK(self);
-    result = fj_direct_entries_add(&self->entries, self->context, args[0],
-                                   &PyTuple_GET_ITEM(args[1], 0), PyTuple_GET_SIZE(args[1]));
-    FJ_UNLOCK();
+    FJ_LOCKED(self, result = fj_direct_entries_add(&self->entries, self->context, args[0],
+                                                   &PyTuple_GET_ITEM(args[1], 0),
+                                                   PyTuple_GET_SIZE(args[1])));
     return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -330,9 +321,7 @@ direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
     for (int i = 0; i < FJ_LANES && refusal == NULL; i++) {
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
-            FJ_LOCK(lane);
-            refusal = Py_XNewRef(lane->entries.refusal);
-            FJ_UNLOCK();
+            FJ_LOCKED(lane, refusal = Py_XNewRef(lane->entries.refusal));
         }
     }
     return refusal == NULL ? Py_NewRef(Py_None) : refusal;

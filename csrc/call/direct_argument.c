@@ -14,7 +14,7 @@
 PyObject *
 fj_direct_array_of(const FjDirectContext *context, PyObject *argument)
 {
-    return (PyObject *)Py_TYPE(argument) == context->parts[FJ_ARRAY_TYPE]
+    return (PyObject *)Py_TYPE(argument) == context->jax[FJ_ARRAY_TYPE]
                ? Py_NewRef(argument)
                : fj_direct_ask(context, FJ_GET_DATA, argument);
 }
@@ -81,7 +81,7 @@ static int
 check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array,
             Py_ssize_t *compared)
 {
-    if ((PyObject *)Py_TYPE(array) != context->parts[FJ_ARRAY_TYPE]) {
+    if ((PyObject *)Py_TYPE(array) != context->jax[FJ_ARRAY_TYPE]) {
         return FJ_ROUTE_type;
     }
     /* The array keeps everything compared by identity alive. */
@@ -156,7 +156,7 @@ fj_direct_argument_check(FjDirectArgument *argument, const FjDirectContext *cont
     if (argument->host != NULL) {
         return check_host(context, argument, value);
     }
-    if ((PyObject *)Py_TYPE(value) != context->parts[FJ_KEY_TYPE]) {
+    if ((PyObject *)Py_TYPE(value) != context->jax[FJ_KEY_TYPE]) {
         return FJ_ROUTE_type;
     }
     PyObject *impl = fj_direct_ask(context, FJ_GET_IMPL, value);

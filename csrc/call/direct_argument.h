@@ -61,8 +61,8 @@ fj_direct_is_number(const PyTypeObject *type)
 static inline int
 fj_direct_is_host(const FjDirectContext *context, PyTypeObject *type)
 {
-    return (PyObject *)type == context->parts[FJ_HOST_ARRAY] || fj_direct_is_number(type) ||
-           PyType_IsSubtype(type, (PyTypeObject *)context->parts[FJ_HOST_SCALAR]);
+    return (PyObject *)type == context->jax[FJ_HOST_ARRAY] || fj_direct_is_number(type) ||
+           PyType_IsSubtype(type, (PyTypeObject *)context->jax[FJ_HOST_SCALAR]);
 }
 
 /* True for an array, typed random keys, or a host value. */
@@ -70,8 +70,8 @@ static inline int
 fj_direct_takes(const FjDirectContext *context, PyObject *argument)
 {
     PyTypeObject *type = Py_TYPE(argument);
-    return (PyObject *)type == context->parts[FJ_ARRAY_TYPE] ||
-           (PyObject *)type == context->parts[FJ_KEY_TYPE] || fj_direct_is_host(context, type);
+    return (PyObject *)type == context->jax[FJ_ARRAY_TYPE] ||
+           (PyObject *)type == context->jax[FJ_KEY_TYPE] || fj_direct_is_host(context, type);
 }
 
 /* Returns `route`, for a call in which Python returned an unexpected answer or raised.  An

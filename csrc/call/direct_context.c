@@ -5,24 +5,25 @@
 
 #include "base/state.h"
 
+#define KEYWORD(index, keyword, ...) #keyword,
+#define ANY_FORMAT(index, keyword) "O"
+#define TYPE_FORMAT(index, keyword, type) "O!"
+#define ANY_ADDRESS(index, keyword) , &jax[index]
+#define TYPE_ADDRESS(index, keyword, type) , &type, &jax[index]
+
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    if ((kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) ||
-        PyTuple_GET_SIZE(args) != FJ_NUM_PARTS ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_ARRAY_TYPE)) ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_KEY_TYPE)) ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_ARRAY)) ||
-        !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_SCALAR)) ||
-        !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
-        PyErr_Format(PyExc_TypeError,
-                     "DirectContext takes %d objects, as direct_context.h lists them",
-                     (int)FJ_NUM_PARTS);
+    static char *keywords[] = {FJ_JAX(KEYWORD, KEYWORD) NULL};
+    PyObject *jax[FJ_NUM_JAX];
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs,
+                                     FJ_JAX(ANY_FORMAT, TYPE_FORMAT) ":DirectContext",
+                                     keywords FJ_JAX(ANY_ADDRESS, TYPE_ADDRESS))) {
         return NULL;
     }
     FjDirectContext *self = (FjDirectContext *)type->tp_alloc(type, 0);
-    for (Py_ssize_t i = 0; self != NULL && i < FJ_NUM_PARTS; i++) {
-        self->parts[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
+    for (Py_ssize_t i = 0; self != NULL && i < FJ_NUM_JAX; i++) {
+        self->jax[i] = Py_NewRef(jax[i]);
     }
     return (PyObject *)self;
 }
@@ -35,8 +36,8 @@ context_forget(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 #define CONTEXT_REFERENCES(WHAT)                                                              \
-    for (int i = 0; i < FJ_NUM_PARTS; i++) {                                                  \
-        WHAT(self->parts[i]);                                                                 \
+    for (int i = 0; i < FJ_NUM_JAX; i++) {                                                    \
+        WHAT(self->jax[i]);                                                                   \
     }
 
 /* No tp_clear, like a tuple: other objects break the cycles. */

@@ -5,33 +5,44 @@
 
 #include "base/common.h"
 
-/* In the order of the constructor's arguments. */
-enum {
-    FJ_ARRAY_TYPE,    /* the type of arrays, without its subclasses */
-    FJ_GET_AVAL,      /* array -> its aval, an interned object */
-    FJ_GET_SHARDING,  /* array -> its sharding */
-    FJ_GET_COMMITTED, /* array -> bool */
-    FJ_GET_LAYOUT,    /* array -> its layout */
-    FJ_IS_DELETED,    /* array -> bool */
-    FJ_KEY_TYPE,      /* the type of typed random keys, which wrap an array */
-    FJ_GET_DATA,      /* keys -> the array */
-    FJ_GET_IMPL,      /* keys -> their implementation, compared by identity */
-    FJ_HOST_ARRAY,    /* the type of arrays in host memory, without its subclasses */
-    FJ_HOST_SCALAR,   /* the base type of their scalars */
-    FJ_PUT,           /* (aval, sharding, [value], devices, committed, copies) -> array */
-    FJ_CONFIGURATION, /* () -> tuple of values, compared by identity, then by == */
-    FJ_GET_SETTING,   /* setting -> its value, compared by identity */
-    FJ_SETTINGS,      /* tuple: settings outside the configuration */
-    FJ_IS_DISABLED,   /* () -> bool: jax.jit only calls its function (jax_disable_jit) */
-    FJ_IS_PROFILED,   /* () -> bool: a profiler observes jax.jit's calls */
-    FJ_COLLECT,       /* () -> None: frees objects that other threads couldn't free */
-    FJ_CONSUME,       /* (results of an executable, handlers) -> list of arrays */
-    FJ_PLAN,          /* (source, arrays) -> a plan, or a str: why not */
-    FJ_NUM_PARTS
-};
+/* JAX's types and functions: PART(index, keyword of the constructor), or ONE_OF(index,
+ * keyword, its type). */
+#define FJ_JAX(PART, ONE_OF)                                                                  \
+    /* the type of arrays, without its subclasses */                                          \
+    ONE_OF(FJ_ARRAY_TYPE, array_type, PyType_Type)                                            \
+    PART(FJ_GET_AVAL, get_aval)           /* array -> its aval, an interned object */         \
+    PART(FJ_GET_SHARDING, get_sharding)   /* array -> its sharding */                         \
+    PART(FJ_GET_COMMITTED, get_committed) /* array -> bool */                                 \
+    PART(FJ_GET_LAYOUT, get_layout)       /* array -> its layout */                           \
+    PART(FJ_IS_DELETED, is_deleted)       /* array -> bool */                                 \
+    /* the type of typed random keys, which wrap an array */                                  \
+    ONE_OF(FJ_KEY_TYPE, key_type, PyType_Type)                                                \
+    PART(FJ_GET_DATA, get_data) /* keys -> the array */                                       \
+    PART(FJ_GET_IMPL, get_impl) /* keys -> their implementation, compared by identity */      \
+    /* the type of arrays in host memory, without its subclasses */                           \
+    ONE_OF(FJ_HOST_ARRAY, host_array, PyType_Type)                                            \
+    ONE_OF(FJ_HOST_SCALAR, host_scalar, PyType_Type) /* the base type of their scalars */     \
+    /* (aval, sharding, [value], devices, committed, copies) -> array */                      \
+    PART(FJ_PUT, put)                                                                         \
+    /* () -> tuple of values, compared by identity, then by == */                             \
+    PART(FJ_CONFIGURATION, configuration)                                                     \
+    PART(FJ_GET_SETTING, get_setting) /* setting -> its value, compared by identity */        \
+    /* settings outside the configuration */                                                  \
+    ONE_OF(FJ_SETTINGS, settings, PyTuple_Type)                                               \
+    /* () -> bool: jax.jit only calls its function (jax_disable_jit) */                       \
+    PART(FJ_IS_DISABLED, is_disabled)                                                         \
+    PART(FJ_IS_PROFILED, is_profiled) /* () -> bool: a profiler observes jax.jit's calls */   \
+    /* () -> None: frees objects that other threads couldn't free */                          \
+    PART(FJ_COLLECT, collect)                                                                 \
+    PART(FJ_MAKE_ARRAYS,                                                                      \
+         consume)       /* (results of an executable, handlers) -> list of arrays */          \
+    PART(FJ_PLAN, plan) /* (source of a Direct, arrays) -> a plan, or a str: why not */
+
+#define FJ_JAX_INDEX(index, ...) index,
+enum { FJ_JAX(FJ_JAX_INDEX, FJ_JAX_INDEX) FJ_NUM_JAX };
 
 typedef struct {
-    PyObject_HEAD PyObject *parts[FJ_NUM_PARTS];
+    PyObject_HEAD PyObject *jax[FJ_NUM_JAX];
     int enabled;
     int timed;                /* executables are timed */
     Py_ssize_t after;         /* number of calls to pass on before making a plan */
@@ -41,7 +52,7 @@ typedef struct {
 
 /* (P) Calls one of the objects with `x`.  Returns a new reference. */
 static inline PyObject *
-fj_direct_ask(const FjDirectContext *context, int part, PyObject *x)
+fj_direct_ask(const FjDirectContext *context, int function, PyObject *x)
 {
-    return PyObject_Vectorcall(context->parts[part], &x, 1, NULL);
+    return PyObject_Vectorcall(context->jax[function], &x, 1, NULL);
 }

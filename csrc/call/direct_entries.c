@@ -78,8 +78,7 @@ insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
         PyMem_Realloc(self->items, (size_t)(self->count + 1) * sizeof(FjDirectEntry *));
     if (items == NULL) {
         fj_direct_entry_release(entry);
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     self->items = items;
     FjDirectEntry *oldest = NULL;
@@ -120,7 +119,7 @@ int
 fj_direct_entries_add(FjDirectEntries *self, FjDirectContext *context, PyObject *plan,
                       PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
+    PyObject *configuration = PyObject_CallNoArgs(context->jax[FJ_CONFIGURATION]);
     FjDirectEntry *entry = NULL;
     if (configuration != NULL && fj_expect_tuple(configuration, "a configuration")) {
         entry = fj_direct_entry_new(context, configuration, args, nargs);
@@ -147,15 +146,16 @@ rest_after(FjDirectEntries *self, int route)
     self->route = route;
 }
 
-/* (P) Asks for the plan of an entry that the caller holds.  1, 0 without a plan and with the
- * entry removed, or -1 with an error that isn't an Exception. */
+/* (P) Asks for the plan of an entry that the caller holds.  Returns the route of the call:
+ * without a plan, FJ_ROUTE_waiting, and the entry is removed.  -1 with an error that isn't an
+ * Exception. */
 static int
 make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *source,
           FjDirectEntry *entry, PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *arrays = fj_tuple_from(args, nargs);
     PyObject *plan = arrays == NULL ? NULL
-                                    : PyObject_CallFunctionObjArgs(context->parts[FJ_PLAN],
+                                    : PyObject_CallFunctionObjArgs(context->jax[FJ_PLAN],
                                                                    source, arrays, NULL);
     Py_XDECREF(arrays);
     if (plan != NULL && entry->execute == NULL) { /* otherwise a different call was faster */
@@ -166,13 +166,13 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
             (void)fj_direct_entry_set_plan(entry, plan); /* below, no plan is as an error */
         }
     }
-    int made = fj_direct_differs(entry->execute != NULL);
+    int route = fj_direct_differs(entry->execute != NULL ? FJ_ROUTE_direct : FJ_ROUTE_waiting);
     Py_XDECREF(plan);
     if (entry->execute == NULL) {
         remove_entry(self, entry);
         rest_after(self, FJ_ROUTE_waiting);
     }
-    return made;
+    return route;
 }
 
 /* ---- choosing the route of a call ---- */
@@ -190,32 +190,32 @@ takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t narg
 /* (P) Returns the aval of the telling argument, or the shape of a NumPy array (new reference);
  * NULL if no added entry can be ruled out by it, or with an error. */
 static PyObject *
-hint_of(const FjDirectEntries *self, const FjDirectContext *context, PyObject *const *args,
-        Py_ssize_t nargs)
+telling_fact(const FjDirectEntries *self, const FjDirectContext *context,
+             PyObject *const *args, Py_ssize_t nargs)
 {
     if (self->learns || self->count < 2 || self->telling >= nargs) {
         return NULL;
     }
     PyObject *value = args[self->telling], *type = (PyObject *)Py_TYPE(value);
-    PyObject *hint =
-        type == context->parts[FJ_ARRAY_TYPE]   ? fj_direct_ask(context, FJ_GET_AVAL, value)
-        : type == context->parts[FJ_HOST_ARRAY] ? PyObject_GetAttrString(value, "shape")
-                                                : NULL;
-    return hint;
+    PyObject *fact =
+        type == context->jax[FJ_ARRAY_TYPE]   ? fj_direct_ask(context, FJ_GET_AVAL, value)
+        : type == context->jax[FJ_HOST_ARRAY] ? PyObject_GetAttrString(value, "shape")
+                                              : NULL;
+    return fact;
 }
 
-/* (P) True if an entry can match a call with this hint. */
+/* (P) True if an entry can match a call with this fact. */
 static int
-may_match(const FjDirectEntries *self, const FjDirectEntry *entry, PyObject *hint)
+may_match(const FjDirectEntries *self, const FjDirectEntry *entry, PyObject *fact)
 {
-    if (hint == NULL || self->telling >= entry->num_arguments) {
+    if (fact == NULL || self->telling >= entry->num_arguments) {
         return 1;
     }
     const FjDirectArgument *argument = &entry->arguments[self->telling];
-    if (!PyTuple_CheckExact(hint)) {
-        return argument->aval == hint && argument->host == NULL;
+    if (!PyTuple_CheckExact(fact)) {
+        return argument->aval == fact && argument->host == NULL;
     }
-    return argument->shape != NULL && fj_direct_equal(argument->shape, hint) != 0;
+    return argument->shape != NULL && fj_direct_equal(argument->shape, fact) != 0;
 }
 
 /* (P) fj_direct_entries_choose, after the checks that need no entry. */
@@ -225,13 +225,13 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
 {
     int route = FJ_ROUTE_waiting;
     FjDirectEffort effort = {0, 0}; /* of all comparisons */
-    PyObject *hint = hint_of(self, context, args, nargs);
-    if (hint == NULL && PyErr_Occurred() && fj_direct_differs(route) < 0) {
+    PyObject *fact = telling_fact(self, context, args, nargs);
+    if (fact == NULL && PyErr_Occurred() && fj_direct_differs(route) < 0) {
         return -1;
     }
     for (int i = 0; i < self->count; i++) {
         FjDirectEntry *entry = self->items[i];
-        if (!may_match(self, entry, hint)) {
+        if (!may_match(self, entry, fact)) {
             route = FJ_ROUTE_aval;
             continue;
         }
@@ -256,11 +256,8 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
             break;
         }
     }
-    Py_XDECREF(hint);
-    if (route < 0 || *found != NULL) {
-        return route;
-    }
-    if (!self->learns) {
+    Py_XDECREF(fact);
+    if (route < 0 || *found != NULL || !self->learns) {
         return route;
     }
     route = takes_all(context, args, nargs) ? route : FJ_ROUTE_type;
@@ -303,11 +300,11 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
     if (self->count == 0 && !takes_all(context, args, nargs)) {
         return FJ_ROUTE_type; /* for example Python numbers that are traced */
     }
-    int profiled = fj_steal_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
+    int profiled = fj_steal_truth(PyObject_CallNoArgs(context->jax[FJ_IS_PROFILED]));
     if (FJ_UNLIKELY(profiled != 0)) {
         return fj_direct_differs(FJ_ROUTE_profiler);
     }
-    PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
+    PyObject *configuration = PyObject_CallNoArgs(context->jax[FJ_CONFIGURATION]);
     int route;
     if (configuration != NULL && PyTuple_CheckExact(configuration)) {
         route = find_entry(self, context, configuration, args, nargs, found);
@@ -317,13 +314,8 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
     }
     Py_XDECREF(configuration);
     if (FJ_UNLIKELY(route == FJ_ROUTE_direct && (*found)->execute == NULL)) {
-        route = FJ_ROUTE_waiting;
-        if ((*found)->has_run) {
-            int planned = make_plan(self, context, source, *found, args, nargs);
-            route = planned < 0   ? -1
-                    : planned > 0 ? (int)FJ_ROUTE_direct
-                                  : (int)FJ_ROUTE_waiting;
-        }
+        route = (*found)->has_run ? make_plan(self, context, source, *found, args, nargs)
+                                  : FJ_ROUTE_waiting;
     }
     if (route < 0 && *found != NULL) {
         fj_direct_entry_release(*found);

@@ -68,7 +68,7 @@ FjDirectEntry *
 fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                     PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *settings = context->parts[FJ_SETTINGS];
+    PyObject *settings = context->jax[FJ_SETTINGS];
     Py_ssize_t num_settings = PyTuple_GET_SIZE(settings);
     FjDirectEntry *entry = PyMem_Calloc(1, sizeof(FjDirectEntry));
     if (entry == NULL) {
@@ -111,8 +111,7 @@ set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
             continue;
         }
         if (used == PyTuple_GET_SIZE(puts)) {
-            PyErr_SetString(PyExc_ValueError, "a plan puts each value of the host");
-            return -1;
+            return fj_raise(PyExc_ValueError, "a plan puts each value of the host");
         }
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(puts, used++), "OOO!", &aval, &sharding,
                               &PyList_Type, &devices)) {
@@ -128,27 +127,40 @@ set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
 int
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
+    /* `trace` and `checks_deleted` come first, because Python code can run in their
+     * conversion. */
+    static char *names[] = {"trace",     "checks_deleted", "execute", "handlers",
+                            "constants", "flags",          "puts",    NULL};
     PyObject *execute, *handlers, *constants, *flags, *puts;
     Py_ssize_t trace, num_read = 0, num_other = 0;
     int checks_deleted;
-    if (!fj_expect_tuple(plan, "plan") ||
-        !PyArg_ParseTuple(plan, "OO!O!SnpO!", &execute, &PyList_Type, &handlers, &PyTuple_Type,
-                          &constants, &flags, &trace, &checks_deleted, &PyTuple_Type, &puts)) {
+    if (!PyDict_CheckExact(plan)) {
+        PyErr_Format(PyExc_TypeError, "a plan is a dict, not a %.100s",
+                     Py_TYPE(plan)->tp_name);
+        return -1;
+    }
+    PyObject *none = PyTuple_New(0);
+    int parsed = none == NULL
+                     ? 0
+                     : PyArg_ParseTupleAndKeywords(none, plan, "npOO!O!SO!:plan", names,
+                                                   &trace, &checks_deleted, &execute,
+                                                   &PyList_Type, &handlers, &PyTuple_Type,
+                                                   &constants, &flags, &PyTuple_Type, &puts);
+    Py_XDECREF(none);
+    if (!parsed) {
         return -1;
     }
     if (entry->execute != NULL) { /* code run by the parser made a plan */
         return 0;
     }
     if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
-        PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
-        return -1;
+        return fj_raise(PyExc_ValueError, "a plan has one flag for each argument");
     }
     if (!entry->has_run) { /* it was added */
         entry->trace = trace;
     }
     if (trace != entry->trace) {
-        PyErr_SetString(PyExc_ValueError, "a plan is that of the recorded call");
-        return -1;
+        return fj_raise(PyExc_ValueError, "a plan is that of the recorded call");
     }
     if (set_puts(entry, PyBytes_AS_STRING(flags), puts) < 0) {
         return -1;
@@ -156,8 +168,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     Py_ssize_t num_results = PyList_GET_SIZE(handlers);
     entry->results = PyMem_Calloc((size_t)num_results, sizeof(void *));
     if (entry->results == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;
@@ -262,7 +273,7 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entry->settings); i++) {
         PyObject *value = fj_direct_ask(context, FJ_GET_SETTING,
-                                        PyTuple_GET_ITEM(context->parts[FJ_SETTINGS], i));
+                                        PyTuple_GET_ITEM(context->jax[FJ_SETTINGS], i));
         Py_XDECREF(value);
         if (value != PyTuple_GET_ITEM(entry->settings, i)) {
             return fj_direct_differs(FJ_ROUTE_configuration);
@@ -346,7 +357,7 @@ put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *
         PyList_SET_ITEM(values, 0, Py_NewRef(value));
         PyObject *arguments[] = {argument->aval,    argument->sharding, values,
                                  argument->devices, Py_False,           Py_True};
-        array = PyObject_Vectorcall(context->parts[FJ_PUT], arguments, 6, NULL);
+        array = PyObject_Vectorcall(context->jax[FJ_PUT], arguments, 6, NULL);
         Py_DECREF(values);
     }
     return array;
@@ -411,7 +422,7 @@ fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
     }
     *began = 1;
     PyObject *both[] = {results, entry->handlers};
-    PyObject *arrays = PyObject_Vectorcall(context->parts[FJ_CONSUME], both, 2, NULL);
+    PyObject *arrays = PyObject_Vectorcall(context->jax[FJ_MAKE_ARRAYS], both, 2, NULL);
     Py_DECREF(results);
     PyObject *tuple = arrays == NULL ? NULL : fj_tuple_of(arrays);
     Py_XDECREF(arrays);

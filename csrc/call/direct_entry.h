@@ -17,7 +17,7 @@ typedef struct {
     /* The plan. */
     PyObject *execute;    /* tuple of arrays -> results; NULL without a plan */
     PyObject *handlers;   /* list */
-    PyObject *constants;  /* tuple of arrays to pass before the arguments */
+    PyObject *constants;  /* tuple of captured arrays: the first inputs */
     Py_ssize_t num_read;  /* number of arguments that the program reads */
     Py_ssize_t num_other; /* ... and of these, number of keys and host values */
     int checks_deleted;   /* other processes run it too: check for deleted arrays */
@@ -32,10 +32,11 @@ typedef struct {
 FjDirectEntry *fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                                    PyObject *const *args, Py_ssize_t nargs);
 
-/* Sets an entry's plan: (execute, handlers, constants, flags, trace, checks_deleted, puts).
- * `flags` has a byte per argument: 1 if the program reads it, plus 2 if its layout matters.
- * `puts` has (aval, sharding, devices) for each host value that the program reads, in order.
- * 0 (also if the entry has a plan by this time), or -1 with an error and no plan. */
+/* Sets an entry's plan: a dict with `execute`, `handlers`, `constants`, `flags`, `trace`,
+ * `checks_deleted` and `puts`, which nothing else changes.  `flags` has a byte per argument: 1
+ * if the program reads it, plus 2 if its layout matters.  `puts` has (aval, sharding, devices)
+ * for each host value that the program reads, in order. 0 (also if the entry has a plan by
+ * this time), or -1 with an error and no plan. */
 int fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan);
 
 /* (P) Drops a reference.  Keeps the current exception, if any. */

@@ -119,8 +119,7 @@ filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
     PyObject *function = FJ_LOAD_POINTER(self->function);
     if (function == NULL) {
         if (self->cache == NULL) {
-            PyErr_SetString(PyExc_AttributeError, "_function");
-            return NULL;
+            return PyErr_Format(PyExc_AttributeError, "_function");
         }
         function = fj_keep_first(
             op, &self->function,

@@ -6,29 +6,24 @@
  * methods gets a Getattribute(owner, original): `owner` is the class, `original` the
  * __getattribute__ that it inherits.
  *
- * An attribute is looked up on one of two paths.
- *
- * The fast path is for names of FilterJits in the class.  It calls object.__getattribute__.
- * If that returns a BoundFilterJit, that is the result.  Otherwise the instance has its own
- * attribute of this name, and `original` is called.  All other names go to `original`.
- *
- * The slow path is super(owner, instance).__getattribute__(name), as in a Python method.
+ *   fast path  For names of FilterJits in the class.  Calls object.__getattribute__.  If that
+ *              returns a BoundFilterJit, that is the result.  Otherwise the instance has its
+ *              own attribute of this name, and `original` is called, as for all other names.
+ *   slow path  super(owner, instance).__getattribute__(name), as in a Python method.
  *
  * Instances of a class take the fast path only if nobody can tell the difference.  Each
- * look-up that finds a jitted method on the slow path checks this:
+ * look-up that finds a jitted method on the slow path checks that
  *
- * - In the MRO of the instance's class, `original` is the only other __getattribute__ between
- *   `owner` and `object`, except for Getattributes of the same `original` before it.
- * - The slow path has returned the same result as the fast path would.
+ * - in the MRO of the instance's class, `original` is the only other __getattribute__ between
+ *   `owner` and `object`, except for Getattributes of the same `original` before it;
+ * - the slow path has returned the same result as the fast path would.
  *
- * If both hold, the class becomes `checked_type`, with its version.  CPython gives a class a
- * new version whenever it or a base changes, so the fast path is valid for this class and
- * version.  Only one class is remembered.  An instance of a different class takes the slow
- * path, and its class replaces that one if the check succeeds.
+ * Then the class becomes `checked_type`, with its version.  CPython gives a class a new
+ * version whenever it or a base changes.  Only one class is remembered: the last one that was
+ * checked.
  *
  * Python code can run in the slow path and in `original`.  The fast path runs none if the name
- * and the names of the instance's attributes are exactly str: object.__getattribute__ then
- * creates a bound method or returns the instance's attribute. */
+ * and the names of the instance's attributes are exactly str. */
 #include "base/state.h"
 
 #include <structmember.h>

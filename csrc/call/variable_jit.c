@@ -117,10 +117,9 @@ accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arr
                                            &call->reason);
     }
     if (result > 0) {
-        FJ_LOCK(call->self);
-        result = fj_variables_check_states(structure, &hook->objects, &call->self->states,
-                                           &call->num_variables, &call->reason);
-        FJ_UNLOCK();
+        FJ_LOCKED(call->self, result = fj_variables_check_states(
+                                  structure, &hook->objects, &call->self->states,
+                                  &call->num_variables, &call->reason));
     }
     return FJ_UNLIKELY(result < 0) ? hand_over_error(call) : result;
 }
@@ -132,15 +131,13 @@ store(VariableCall *call, PyObject *indices, PyObject *values)
     Py_ssize_t count = PyTuple_GET_SIZE(values);
     const char *bytes = PyBytes_AS_STRING(indices);
     if (PyBytes_GET_SIZE(indices) != count * (Py_ssize_t)sizeof(uint32_t)) {
-        PyErr_SetString(PyExc_SystemError, "VariableJit: not as many indices as values");
-        return -1;
+        return fj_raise(PyExc_SystemError, "VariableJit: not as many indices as values");
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         uint32_t index;
         memcpy(&index, bytes + (size_t)i * sizeof index, sizeof index);
         if ((Py_ssize_t)index >= call->num_variables) {
-            PyErr_SetString(PyExc_SystemError, "VariableJit: the arguments have changed");
-            return -1;
+            return fj_raise(PyExc_SystemError, "VariableJit: the arguments have changed");
         }
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -235,9 +232,7 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
     call.unsettled = 0;
     call.reason = NULL;
     if (FJ_UNLIKELY(FJ_LOAD_POINTER(call.self->reason) != NULL)) {
-        FJ_LOCK(op);
-        call.reason = Py_XNewRef(call.self->reason);
-        FJ_UNLOCK();
+        FJ_LOCKED(op, call.reason = Py_XNewRef(call.self->reason));
     }
     if (FJ_LIKELY(call.reason == NULL && pass_guards(call.self, &call.reason) > 0)) {
         fj_leafbuf_init(&call.hook.objects, call.stack, OBJECTS_INLINE);
@@ -275,8 +270,7 @@ check_guards(PyObject *guards)
         PyObject *guard = PyTuple_GET_ITEM(guards, i);
         if (!PyTuple_CheckExact(guard) || PyTuple_GET_SIZE(guard) != 4 ||
             !PyUnicode_Check(PyTuple_GET_ITEM(guard, 1))) {
-            PyErr_SetString(PyExc_TypeError, "a guard is (object, name, value, reason)");
-            return -1;
+            return fj_raise(PyExc_TypeError, "a guard is (object, name, value, reason)");
         }
     }
     return 0;

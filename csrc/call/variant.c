@@ -26,8 +26,7 @@ fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
 PyObject *
 fj_variant_is_freed(void)
 {
-    PyErr_SetString(PyExc_RuntimeError, "a jitted function was called while it is freed");
-    return NULL;
+    return PyErr_Format(PyExc_RuntimeError, "a jitted function was called while it is freed");
 }
 
 /* For a locked variant, after a change of its traces. */
@@ -49,8 +48,7 @@ grow_traces(FjVariant *self)
     Py_ssize_t larger = self->traces_capacity == 0 ? 2 : self->traces_capacity * 2;
     FjTraces *traces = PyMem_Malloc(sizeof(FjTraces) + (size_t)larger * sizeof(FjTrace));
     if (traces == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     traces->former = self->traces;
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
@@ -97,9 +95,8 @@ fj_variant_add_output(FjVariant *self, PyObject *op, FjMayRaise may_raise)
     FjStructure *structure = (FjStructure *)op;
     if (Py_TYPE(op) != self->structure->registry->state->structure ||
         !fj_variant_takes_structure(structure)) {
-        PyErr_SetString(PyExc_TypeError,
+        return fj_raise(PyExc_TypeError,
                         "an output must be a Structure that flatten() returned");
-        return -1;
     }
     return add_trace(self, structure, may_raise);
 }
@@ -113,8 +110,7 @@ trace_of(const FjVariant *self, PyObject *number)
         return -1;
     }
     if (trace < 0 || trace >= FJ_LOAD_SIZE(self->num_traces)) {
-        PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");
-        return -1;
+        return fj_raise(PyExc_RuntimeError, "an Output does not belong to its variant");
     }
     return trace;
 }
@@ -137,8 +133,7 @@ variant_set_may_raise(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
     FjVariant *self = (FjVariant *)op;
     if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "_set_may_raise takes (trace, may_raise)");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "_set_may_raise takes (trace, may_raise)");
     }
     Py_ssize_t trace = trace_of(self, args[0]);
     int may_raise = trace < 0 ? -1 : PyObject_IsTrue(args[1]);
@@ -182,8 +177,7 @@ fj_output_flatten(PyObject *module, PyObject *op)
 {
     FjState *state = PyModule_GetState(module);
     if (Py_TYPE(op) != state->output) {
-        PyErr_SetString(PyExc_TypeError, "expected an Output");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "expected an Output");
     }
     FjOutput *self = (FjOutput *)op;
     if (self->trace < 0 && self->variant != NULL) {
@@ -197,17 +191,18 @@ fj_output_flatten(PyObject *module, PyObject *op)
 }
 
 PyObject *
-fj_times_as_tuple(const FjTimes *times)
+fj_times_as_dict(const FjTimes *times)
 {
-    return Py_BuildValue("KKKKKK", FJ_LOAD_COUNT(times->hits), FJ_LOAD_COUNT(times->hit),
-                         FJ_LOAD_COUNT(times->waited), FJ_LOAD_COUNT(times->runs),
-                         FJ_LOAD_COUNT(times->around), FJ_LOAD_COUNT(times->ran));
+    return Py_BuildValue("{sKsKsKsKsKsK}", "hits", FJ_LOAD_COUNT(times->hits), "hit",
+                         FJ_LOAD_COUNT(times->hit), "waited", FJ_LOAD_COUNT(times->waited),
+                         "runs", FJ_LOAD_COUNT(times->runs), "around",
+                         FJ_LOAD_COUNT(times->around), "ran", FJ_LOAD_COUNT(times->ran));
 }
 
 PyObject *
 fj_times_get(PyObject *object, void *offset)
 {
-    return fj_times_as_tuple((FjTimes *)((char *)object + (size_t)offset));
+    return fj_times_as_dict((FjTimes *)((char *)object + (size_t)offset));
 }
 
 PyObject *
@@ -229,8 +224,7 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     FjState *state = PyModule_GetState(module);
     if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "output_unflatten takes (trace, arrays)");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "output_unflatten takes (trace, arrays)");
     }
     Py_ssize_t trace = PyLong_AsSsize_t(args[0]);
     if (trace == -1 && PyErr_Occurred()) {
@@ -283,8 +277,7 @@ variant_arguments(PyObject *op, PyObject *arrays)
     FjVariant *self = (FjVariant *)op;
     Py_ssize_t expected = self->function->open_leaves + self->structure->open_leaves;
     if (!PyTuple_Check(arrays) || PyTuple_GET_SIZE(arrays) != expected) {
-        PyErr_Format(PyExc_ValueError, "this variant takes %zd arrays", expected);
-        return NULL;
+        return PyErr_Format(PyExc_ValueError, "this variant takes %zd arrays", expected);
     }
     PyObject *const *items = ((PyTupleObject *)arrays)->ob_item;
     PyObject *function = fj_build_tree(self->function, items);
@@ -303,11 +296,10 @@ variant_switch(PyObject *op, PyObject *callable)
     FjVariant *self = (FjVariant *)op;
     int failed = 0;
     if (!PyCallable_Check(callable)) {
-        PyErr_SetString(PyExc_TypeError, "the `call` of a variant must be callable");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "the `call` of a variant must be callable");
     }
     FJ_LOCK(op);
-    FJ_STORE_INT(self->switched, 1);
+    FJ_STORE_INT(self->asks_on_failure, 1);
     PyObject *before = self->call;
     if (before != callable) {
         if (self->former == NULL) {
@@ -331,9 +323,7 @@ static PyObject *
 variant_get_call(PyObject *op, void *Py_UNUSED(closure))
 {
     PyObject *call;
-    FJ_LOCK(op);
-    call = Py_XNewRef(((FjVariant *)op)->call);
-    FJ_UNLOCK();
+    FJ_LOCKED(op, call = Py_XNewRef(((FjVariant *)op)->call));
     return call == NULL ? Py_NewRef(Py_None) : call;
 }
 
@@ -341,8 +331,7 @@ static PyObject *
 variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "_finish takes (tree, marker)");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "_finish takes (tree, marker)");
     }
     FjRegistry *registry = ((FjVariant *)op)->structure->registry;
     FjOutput *output = NULL;
@@ -369,13 +358,6 @@ variant_result(PyObject *op, PyObject *value)
                ? NULL
                : fj_build_tree(structure,
                                ((PyTupleObject *)((FjOutput *)value)->arrays)->ob_item);
-}
-
-static PyObject *
-variant_add_output(PyObject *op, PyObject *structure)
-{
-    Py_ssize_t trace = fj_variant_add_output((FjVariant *)op, structure, FJ_MAY_RAISE_NO);
-    return trace < 0 ? NULL : PyLong_FromSsize_t(trace);
 }
 
 static PyObject *
@@ -433,9 +415,6 @@ static PyMethodDef variant_methods[] = {
     FJ_METHOD("_set_may_raise", variant_set_may_raise, METH_FASTCALL,
               "($self, trace, may_raise, /)",
               "Stores `may_raise`: True if the program of `trace` can raise while it runs."),
-    FJ_METHOD("_add_output", variant_add_output, METH_O, "($self, structure, /)",
-              "Adds `structure`, of the result of a loaded program that can't raise.\n\n"
-              "Returns its trace number."),
     FJ_METHOD("_switch", variant_switch, METH_O, "($self, callable, /)",
               "Makes `callable` the variant's `_call`, which keeps the former ones alive."),
     {NULL, NULL, 0, NULL},

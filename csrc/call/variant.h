@@ -10,7 +10,8 @@
 #include "structure/structure.h"
 #include "walk/known.h"
 
-/* Can a program raise while it runs?  A call waits for one that can. */
+/* A program that contains checks, such as eqx.error_if, can raise while it runs.  A call waits
+ * for it, and raises its error. */
 typedef enum {
     FJ_MAY_RAISE_UNKNOWN = -1,
     FJ_MAY_RAISE_NO = 0,
@@ -40,8 +41,8 @@ fj_times_add(FjTimes *times, unsigned long long taken, unsigned long long waited
     (void)FJ_ADD(times->ran, ran);
 }
 
-/* Returns a new tuple of the fields.  The getter's closure is the offset. */
-PyObject *fj_times_as_tuple(const FjTimes *times);
+/* Returns a new dict of the fields.  The getter's closure is the offset. */
+PyObject *fj_times_as_dict(const FjTimes *times);
 PyObject *fj_times_get(PyObject *object, void *offset);
 
 /* The result of one trace.  If it contains no arrays, its program returns one array that the
@@ -70,12 +71,13 @@ typedef struct {
     Py_ssize_t next_variant; /* the variant called next after this one's last call: 0 for this
                               * one, else 1 + its position in the Cache's table */
     FjTimes times;
-    int ran;            /* a call returned without a trace, under jax.disable_jit */
-    int evicted;        /* dropped by the Cache for good: never predicted */
-    int switched;       /* Python has switched `call`, and is asked if a call fails */
-    int run_by_hook;    /* no trace is inspected, or one can raise: the `run` hook calls it */
-    PyObject *record;   /* a listener's data, or NULL */
-    PyObject *programs; /* the Programs of the package _call, or NULL */
+    int ran;             /* a call returned without a trace, under jax.disable_jit */
+    int evicted;         /* dropped by the Cache for good: never predicted */
+    int asks_on_failure; /* _switch has replaced `call`: if a call fails, the `run` hook
+                          * looks for a program that can make it */
+    int run_by_hook;     /* no trace is inspected, or one can raise: the `run` hook calls it */
+    PyObject *record;    /* a listener's data, or NULL */
+    PyObject *programs;  /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
     FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* per lane */

@@ -8,7 +8,7 @@
  * setting attributes.
  *
  * Python code can run in a look-up in a __dict__ with other keys than str (not
- * fj_fields_are_python_free), in setting a data descriptor, and in finalizers. */
+ * fj_fields_have_str_names), in setting a data descriptor, and in finalizers. */
 #include "structure/fields.h"
 
 #include <structmember.h>
@@ -86,8 +86,7 @@ static inline int
 check_class(PyObject *object, const FjNodeKind *kind)
 {
     if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
-        PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
-        return -1;
+        return fj_raise(PyExc_RuntimeError, "an object changed its class while it was walked");
     }
     return 0;
 }
@@ -311,17 +310,8 @@ int
 fj_fields_look_at_class(FjNodeKind *kind)
 {
     int result;
-    FJ_LOCK(kind);
-    result = look_at_class(kind);
-    FJ_UNLOCK();
+    FJ_LOCKED(kind, result = look_at_class(kind));
     return result;
-}
-
-int
-fj_fields_are_as_classified(FjNodeKind *kind)
-{
-    return fj_fields_are_plain(kind) && kind->plain_version != 0 &&
-           kind->plain_version == kind->init_version;
 }
 
 PyObject *const *
@@ -361,7 +351,7 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         else {
             FjFieldView view;
             (void)fj_fields_view(object, &view); /* doesn't fail here */
-            if (fj_fields_are_python_free(&view)) {
+            if (fj_fields_have_str_names(&view)) {
                 value = Py_XNewRef(fj_fields_peek(&view, kind, i));
             }
         }

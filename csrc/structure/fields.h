@@ -56,13 +56,13 @@ fj_fields_in_order(const FjNodeKind *kind)
 
 /* True if reading a field runs no Python code: all names are exactly str. */
 static inline int
-fj_fields_are_python_free(const FjFieldView *view)
+fj_fields_have_str_names(const FjFieldView *view)
 {
     return view->values != NULL || view->dict == NULL || fj_compat_dict_is_unicode(view->dict);
 }
 
-/* (P) Returns the value of name `i` (borrowed), or NULL if unset or with an error.  If the
- * fields of `view` are python_free, it runs no Python code and doesn't fail. */
+/* (P) Returns the value of name `i` (borrowed), or NULL if unset or with an error.  With
+ * fj_fields_have_str_names, it runs no Python code and doesn't fail. */
 static inline PyObject *
 fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 {
@@ -109,17 +109,6 @@ fj_fields_are_in_dict(const FjNodeKind *kind)
     return kind->in_dict == PyTuple_GET_SIZE(kind->names);
 }
 
-/* fj_fields_view for an object with plain fields.  Empty if none is in the __dict__. */
-static inline int
-fj_fields_view_object(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
-{
-    if (kind->in_dict == 0) {
-        *view = (FjFieldView){.used = 0};
-        return 0;
-    }
-    return fj_fields_view(object, view);
-}
-
 /* (P) fj_fields_peek for plain fields.  NULL if getattr must look beyond the instance. */
 static inline PyObject *
 fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kind,
@@ -129,15 +118,20 @@ fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kin
                                 : fj_fields_peek(view, kind, i);
 }
 
-/* True if fj_fields_peek_object can read the fields, which are plain, without Python code. */
+/* fj_fields_view for an object with plain fields.  True if fj_fields_peek_object can then read
+ * them without Python code. */
 static inline int
 fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
 {
-    if (fj_fields_view_object(object, kind, view) < 0) {
+    if (kind->in_dict == 0) {
+        *view = (FjFieldView){.used = 0};
+        return 1;
+    }
+    if (fj_fields_view(object, view) < 0) {
         PyErr_Clear();
         return 0;
     }
-    return fj_fields_are_python_free(view);
+    return fj_fields_have_str_names(view);
 }
 
 /* Returns the fields of an object, from their storage or copied to `stack`, an array of
@@ -147,16 +141,6 @@ PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject *
 
 /* (P) getattr of field `i` of an FJ_OBJECT. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);
-
-/* Records the version of an FJ_OBJECT's class when it is classified. */
-static inline void
-fj_fields_note_class(FjNodeKind *kind)
-{
-    kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
-}
-
-/* True if the class hasn't changed since it was classified (FJ_BUILD_INIT). */
-int fj_fields_are_as_classified(FjNodeKind *kind);
 
 /* True for a wrapper, as after functools.update_wrapper: an instance with more or fewer
  * attributes than fields.  The wrapper attributes (FjNodeKind.names) then belong to it too,

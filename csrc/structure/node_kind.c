@@ -84,8 +84,7 @@ join_names(PyObject *const *groups, Py_ssize_t count)
             PyObject *name = PyTuple_GET_ITEM(groups[g], i);
             if (!PyUnicode_CheckExact(name)) {
                 Py_DECREF(names); /* first: raising can start a collection */
-                PyErr_SetString(PyExc_TypeError, "a field name must be a str");
-                return NULL;
+                return PyErr_Format(PyExc_TypeError, "a field name must be a str");
             }
             Py_INCREF(name);
             PyUnicode_InternInPlace(&name);
@@ -111,8 +110,7 @@ set_names(FjNodeKind *kind, PyObject *dynamic, PyObject *statics, PyObject *extr
     kind->places = PyMem_New(Py_ssize_t, total + 1);
     kind->offsets = PyMem_Calloc((size_t)total + 1, sizeof(*kind->offsets));
     if (kind->places == NULL || kind->offsets == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (Py_ssize_t i = 0; i < total; i++) {
         kind->places[i] = -1;
@@ -128,15 +126,13 @@ set_keys(FjNodeKind *kind, PyObject *keys)
         return 0;
     }
     if (!PyTuple_Check(keys) || PyTuple_GET_SIZE(keys) != fj_node_kind_fields(kind)) {
-        PyErr_SetString(PyExc_TypeError, "the keys must be a tuple, with one for each field");
-        return -1;
+        return fj_raise(PyExc_TypeError, "the keys must be a tuple, with one for each field");
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *key = PyTuple_GET_ITEM(keys, i);
         if (key != Py_None && !PyUnicode_CheckExact(key) &&
             !(PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1)) {
-            PyErr_SetString(PyExc_TypeError, "a key must be a str, a tuple of one, or None");
-            return -1;
+            return fj_raise(PyExc_TypeError, "a key must be a str, a tuple of one, or None");
         }
     }
     kind->keys = Py_NewRef(keys);
@@ -170,8 +166,7 @@ read_build(FjNodeKind *kind, const Answer *a)
     }
     kind->build = (FjBuildMode)code;
     if (code == FJ_BUILD_PARTIAL && (kind->dynamic != 2 || kind->statics != 1)) {
-        PyErr_SetString(PyExc_ValueError, "a partial has two dynamic fields and a static one");
-        return -1;
+        return fj_raise(PyExc_ValueError, "a partial has two dynamic fields and a static one");
     }
     return 0;
 }
@@ -182,8 +177,7 @@ set_dict_fields(FjNodeKind *kind, PyObject *names)
     Py_ssize_t count = fj_node_kind_fields(kind);
     kind->dict_fields = PyMem_Calloc((size_t)count + 1, sizeof(*kind->dict_fields));
     if (kind->dict_fields == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         int is_dict_field = PySequence_Contains(names, PyTuple_GET_ITEM(kind->names, i));
@@ -240,8 +234,7 @@ read_comparison(FjNodeKind *kind, const Answer *a, PyObject *empty)
         return 0;
     }
     if (!PyTuple_Check(a->contents)) {
-        PyErr_SetString(PyExc_TypeError, "contents must be None, True, or a tuple of names");
-        return -1;
+        return fj_raise(PyExc_TypeError, "contents must be None, True, or a tuple of names");
     }
     kind->contents = new_of_type(kind, FJ_OBJECT, empty, a->contents);
     return kind->contents == NULL ? -1 : 0;
@@ -275,6 +268,20 @@ read_contents(FjNodeKind *kind, const Answer *a)
                                      : 0;
 }
 
+/* Returns the code of the kind with this name.  FJ_KIND_COUNT with a ValueError if unknown. */
+static FjKindCode
+code_named(const char *name)
+{
+    int code = 0;
+    while (code < FJ_KIND_COUNT && strcmp(name, fj_code_info[code].name) != 0) {
+        code++;
+    }
+    if (code == FJ_KIND_COUNT) {
+        PyErr_Format(PyExc_ValueError, "classify() returned an unknown kind: %s", name);
+    }
+    return (FjKindCode)code;
+}
+
 int
 fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
 {
@@ -292,7 +299,7 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
                 .dict_fields = empty,
                 .flatten = Py_None,
                 .build = "call"};
-    int result = -1, code = 0;
+    int result = -1;
     if (!PyDict_Check(answer)) {
         PyErr_SetString(PyExc_TypeError, "classify() must return a dict");
     }
@@ -303,16 +310,10 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
                  &PyTuple_Type, &a.extra, &a.keys, &a.build, &PyTuple_Type, &a.dict_fields,
                  &PyDict_Type, &a.factories, &a.flatten, &a.describe, &a.fill_directly,
                  &a.is_own_aux)) {
-        while (code < FJ_KIND_COUNT && strcmp(a.kind, fj_code_info[code].name) != 0) {
-            code++;
-        }
-        kind->code = (FjKindCode)code;
-        if (code == FJ_KIND_COUNT) {
-            PyErr_Format(PyExc_ValueError, "classify() returned an unknown kind: %s", a.kind);
-        }
-        else {
-            result = read_comparison(kind, &a, empty) < 0 ? -1 : read_contents(kind, &a);
-        }
+        kind->code = code_named(a.kind);
+        result = kind->code == FJ_KIND_COUNT || read_comparison(kind, &a, empty) < 0
+                     ? -1
+                     : read_contents(kind, &a);
     }
     Py_XDECREF(empty);
     return result;

@@ -51,9 +51,7 @@ FjNodeKind *
 fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
 {
     FjNodeKind *kind;
-    FJ_LOCK(registry->types);
-    kind = find_kind(registry->types, type);
-    FJ_UNLOCK();
+    FJ_LOCKED(registry->types, kind = find_kind(registry->types, type));
     return kind; /* stays in the table while the type lives */
 }
 
@@ -120,7 +118,7 @@ classify_type(FjRegistry *registry, PyObject *object)
     }
     Py_CLEAR(answer);
     if (kind->code == FJ_OBJECT) {
-        fj_fields_note_class(kind);
+        kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
     }
     if (Py_TYPE(object) != type) { /* the caller would use the wrong kind */
         PyErr_SetString(PyExc_RuntimeError,
@@ -129,9 +127,7 @@ classify_type(FjRegistry *registry, PyObject *object)
     }
     /* classify() can flatten a second instance, which adds a kind for this type. */
     int added;
-    FJ_LOCK(registry);
-    added = add_kind(registry, type, &kind);
-    FJ_UNLOCK();
+    FJ_LOCKED(registry, added = add_kind(registry, type, &kind));
     if (added < 0) {
         goto error;
     }
@@ -191,10 +187,9 @@ check_types(PyObject *types, int keyed)
             item = is_pair ? PyTuple_GET_ITEM(item, 0) : Py_None;
         }
         if (!PyType_Check(item)) {
-            PyErr_SetString(PyExc_TypeError, keyed
+            return fj_raise(PyExc_TypeError, keyed
                                                  ? "keyed must be pairs of a type and its key"
                                                  : "`traced` and `by_identity` must be types");
-            return -1;
         }
     }
     return 0;
@@ -209,8 +204,7 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *array_type, *classify, *is_array, *flatten_one_level, *flatten_with_keys,
         *missing, *messages;
     if (PyTuple_GET_SIZE(args) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Registry takes no positional arguments");
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "Registry takes no positional arguments");
     }
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOOOOO:Registry", keywords, &PyType_Type,
                                      &array_type, &classify, &is_array, &flatten_one_level,
@@ -321,8 +315,7 @@ static int
 registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 {
     if (value == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "`missing` cannot be deleted");
-        return -1;
+        return fj_raise(PyExc_AttributeError, "`missing` cannot be deleted");
     }
     FjRegistry *types = ((FjRegistry *)op)->types;
     PyObject *before = types->missing;

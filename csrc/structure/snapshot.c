@@ -16,7 +16,7 @@ typedef struct Ancestors {
     uint32_t depth;
 } Ancestors;
 
-static Py_ssize_t take(FjSnapshot *self, PyObject *value, int field,
+static Py_ssize_t take(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
                        const Ancestors *ancestors);
 
 static int
@@ -28,8 +28,7 @@ grow(FjSnapshot *self)
                                 ? NULL
                                 : PyMem_Realloc(before, capacity * sizeof(FjSnapshotPart));
     if (parts == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     if (before == NULL) {
         memcpy(parts, self->few, sizeof(self->few));
@@ -62,10 +61,10 @@ add_part(FjSnapshot *self, FjSnapshotCode code, PyObject *object, Py_hash_t hash
 }
 
 static Py_ssize_t
-take_inert(FjSnapshot *self, PyObject *value)
+take_inert(FjSnapshot *self, PyObject *value, FjStaticRule rule)
 {
     Py_hash_t hash;
-    return fj_static_hash(self->registry, value, &hash) < 0
+    return fj_static_hash(self->registry, value, rule, &hash) < 0
                ? -1
                : add_part(self, FJ_PART_INERT, value, hash);
 }
@@ -128,7 +127,9 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
         part->flags = ancestors->depth % FJ_SNAPSHOT_DEEP == 0 ? FJ_PART_DEEP : 0;
     }
     for (Py_ssize_t i = 0; i < count && index >= 0; i++) {
-        if (take(self, PyTuple_GET_ITEM(items, i), field, ancestors) < 0) {
+        PyObject *item = PyTuple_GET_ITEM(items, i);
+        FjStaticRule rule = fj_static_rule(self->registry, item);
+        if (take(self, item, rule, field, ancestors) < 0) {
             index = -1;
         }
     }
@@ -237,7 +238,7 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
         hash = fj_hash_finish(fj_hash_mix(1, fj_hash_address(value)));
     }
     if (fields == NULL) {
-        self->python_free = 0;
+        self->may_run_python = 1;
         return add_part(self, code, value, hash);
     }
     Py_ssize_t index = take_items(self, code, value, fields, 1, ancestors);
@@ -246,6 +247,16 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
         self->parts[index].hash = hash;
     }
     return index;
+}
+
+/* Returns the key of a value. */
+static PyObject *
+call_key(PyObject *function, PyObject *value)
+{
+    Py_INCREF(function);
+    PyObject *key = PyObject_CallOneArg(function, value);
+    Py_DECREF(function);
+    return key;
 }
 
 /* Takes a value by its key.  Steals `key` (NULL: an earlier error).  `flags`: with
@@ -259,7 +270,7 @@ take_key(FjSnapshot *self, PyObject *value, PyObject *key, int flags,
     Py_ssize_t index = take_items(self, FJ_PART_KEY, value, items, 1, ancestors);
     if (index >= 0) {
         self->parts[index].flags |= (uint8_t)flags;
-        self->python_free &= flags != 0;
+        self->may_run_python |= flags == 0;
     }
     return index;
 }
@@ -292,7 +303,7 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     }
     /* Checked before and after making the key, which can let another thread run. */
     int is_itself = kind->key_is_contents && fj_static_has_no_attributes(value);
-    PyObject *key = fj_static_key(kind->key, value);
+    PyObject *key = call_key(kind->key, value);
     is_itself = is_itself && fj_static_has_no_attributes(value);
     int flags = !is_itself                           ? 0
                 : Py_TYPE(value)->tp_dictoffset != 0 ? FJ_PART_ITSELF | FJ_PART_EMPTY_DICT
@@ -319,7 +330,7 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
     if (registered != NULL) {
         return !field && PyObject_Hash(value) == -1
                    ? -1
-                   : take_key(self, value, fj_static_key(registered, value), 0, ancestors);
+                   : take_key(self, value, call_key(registered, value), 0, ancestors);
     }
     PyObject *dict = fj_snapshot_dict(value);
     if (dict != NULL) {
@@ -327,7 +338,7 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
                    ? -1
                    : take_items(self, FJ_PART_DICT, value, dict_items(dict), field, ancestors);
     }
-    int python_free = self->python_free;
+    int may_run_python = self->may_run_python;
     FjNodeKind *kind = fj_registry_kind(self->registry, value);
     int is_fixed = kind == NULL ? -1 : fj_static_kind_is_fixed(kind, value);
     Py_ssize_t index = is_fixed < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
@@ -335,7 +346,7 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
         self->parts[index].flags |= FJ_PART_FIXED;
         self->parts[index].flags &= (uint8_t)~FJ_PART_ITSELF; /* nothing looks inside */
         self->parts[index].kind = (FjNodeKind *)Py_XNewRef((PyObject *)kind->contents);
-        self->python_free = python_free;
+        self->may_run_python = may_run_python;
         forget_inside(self, index);
     }
     Py_XDECREF(kind);
@@ -360,7 +371,7 @@ take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
         if (index >= 0 && PyFrozenSet_CheckExact(value)) {
             self->parts[index].flags |= FJ_PART_ITSELF;
         }
-        self->python_free &= PyFrozenSet_CheckExact(value);
+        self->may_run_python |= !PyFrozenSet_CheckExact(value);
         return index;
     default:
         return take_by_type(self, value, field, ancestors);
@@ -368,11 +379,11 @@ take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
 }
 
 static Py_ssize_t
-take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
+take(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
+     const Ancestors *ancestors)
 {
-    FjStaticRule rule = fj_static_rule(self->registry, Py_TYPE(value));
-    if (fj_static_rule_is_inert(rule) || fj_static_is_inert(self->registry, value)) {
-        return take_inert(self, value);
+    if (fj_static_rule_is_inert(rule)) {
+        return take_inert(self, value, rule);
     }
     if (!field && (rule == FJ_LIST_ITEMS || rule == FJ_DICT_ITEMS || has_no_hash(value))) {
         (void)PyObject_Hash(value); /* raises */
@@ -392,7 +403,7 @@ take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
 }
 
 FjSnapshot *
-fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
+fj_snapshot_take(FjRegistry *registry, PyObject *value, FjStaticRule rule, int field)
 {
     FjSnapshot *self = PyMem_Malloc(sizeof(FjSnapshot));
     if (self == NULL) {
@@ -405,9 +416,9 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
     self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->few);
     self->record = (FjRecord){.failed = 0};
     self->recorded = 0;
-    self->python_free = 1;
+    self->may_run_python = 0;
     self->cyclic = 0;
-    if (take(self, value, field, NULL) < 0) {
+    if (take(self, value, rule, field, NULL) < 0) {
         fj_snapshot_free(self);
         return NULL;
     }

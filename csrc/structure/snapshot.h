@@ -23,6 +23,7 @@
 #include "base/common.h"
 #include "structure/record.h"
 #include "structure/registry.h"
+#include "structure/statics.h"
 
 typedef enum {
     FJ_PART_INERT,
@@ -64,11 +65,11 @@ typedef struct FjSnapshot {
     FjRegistry *registry; /* owned */
     FjSnapshotPart *parts;
     uint32_t count, capacity;
-    FjRecord record; /* of all mutable objects in the value: while their references are the
-                      * same, the value equals the snapshot */
-    int recorded;    /* `record` is complete, or can't be made (`failed`) */
-    int python_free; /* a match of the unchanged value runs no Python code */
-    int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
+    FjRecord record;    /* of all mutable objects in the value: while their references are the
+                         * same, the value equals the snapshot */
+    int recorded;       /* `record` is complete, or can't be made (`failed`) */
+    int may_run_python; /* even a match of the unchanged value */
+    int cyclic;         /* contains an ANCESTOR, so parts can't be compared alone */
     FjSnapshotPart few[2]; /* for a few parts */
 } FjSnapshot;
 
@@ -76,29 +77,21 @@ typedef struct FjSnapshot {
  * mappingproxy.  NULL for any other value. */
 PyObject *fj_snapshot_dict(PyObject *value);
 
-/* (P) Returns a snapshot for fj_snapshot_free.  TypeError if `value` is unhashable and not a
- * `field` (statics.h). */
-FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
+/* (P) Returns a snapshot of a value with this rule, for fj_snapshot_free.  TypeError if
+ * `value` is unhashable and not a `field` (statics.h). */
+FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, FjStaticRule rule,
+                             int field);
 
 /* (P) `snapshot` can be NULL.  Keeps the current exception. */
 void fj_snapshot_free(FjSnapshot *snapshot);
 
 int fj_snapshot_traverse(const FjSnapshot *snapshot, visitproc visit, void *arg);
 
-static inline Py_hash_t
-fj_snapshot_hash(const FjSnapshot *snapshot)
-{
-    return snapshot->parts[0].hash;
-}
-
 /* (P) 1, 0, or -1 with an error. */
 int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
 
-/* fj_snapshot_match would need Python code. */
-#define FJ_SNAPSHOT_NEEDS_PYTHON (-2)
-
 /* True if `value`, which the caller holds, currently equals the snapshot: 1, 0 or
- * FJ_SNAPSHOT_NEEDS_PYTHON.  Runs no Python code and doesn't fail. */
+ * FJ_NEEDS_PYTHON.  Runs no Python code and doesn't fail. */
 int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 
 /* An FjSameStatic: true if fj_snapshot_match is 1 for the recorded value. */

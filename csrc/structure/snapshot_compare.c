@@ -150,7 +150,7 @@ is_known(const FjSnapshotPart *part, PyObject *value)
            fj_snapshot_match(part->equal, value) == 1;
 }
 
-/* Leaves a value to Python code unless it is known.  FJ_SNAPSHOT_NEEDS_PYTHON if none can run.
+/* Leaves a value to Python code unless it is known.  FJ_NEEDS_PYTHON if none can run.
  */
 static int
 leave_to_python(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
@@ -162,7 +162,7 @@ leave_to_python(const Comparison *c, const FjSnapshotPart *part, PyObject *value
         return 1;
     }
     if (c->for_python == NULL || fj_leafbuf_push(c->for_python, value) < 0) {
-        return FJ_SNAPSHOT_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     c->indices[c->for_python->count - 1] = (uint32_t)(part - c->snapshot->parts);
     return 1;
@@ -375,7 +375,7 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         c->record->failed = 1;
     }
     if (part->code == FJ_PART_ANCESTOR) {
-        return c->record != NULL && !c->record->failed ? 1 : FJ_SNAPSHOT_NEEDS_PYTHON;
+        return c->record != NULL && !c->record->failed ? 1 : FJ_NEEDS_PYTHON;
     }
     if (part->type == NULL) {
         return match_inert(c, part, value);
@@ -404,8 +404,8 @@ int
 fj_snapshot_match(FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
-    if (FJ_FREE_THREADED || !self->python_free) {
-        return FJ_SNAPSHOT_NEEDS_PYTHON;
+    if (FJ_FREE_THREADED || self->may_run_python) {
+        return FJ_NEEDS_PYTHON;
     }
     if (value == self->parts->object) {
         if (!self->recorded) {
@@ -415,7 +415,7 @@ fj_snapshot_match(FjSnapshot *self, PyObject *value)
             return 1;
         }
     }
-    return self->cyclic ? FJ_SNAPSHOT_NEEDS_PYTHON : match_part(&c, self->parts, value);
+    return self->cyclic ? FJ_NEEDS_PYTHON : match_part(&c, self->parts, value);
 }
 
 int
@@ -445,9 +445,10 @@ has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
     if (unchanged != 0) {
         return unchanged;
     }
-    FjSnapshot *now = fj_snapshot_take(self->registry, value, 1);
+    FjStaticRule rule = fj_static_rule(self->registry, value);
+    FjSnapshot *now = fj_snapshot_take(self->registry, value, rule, 1);
     int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
-    if (!FJ_FREE_THREADED && same > 0 && now->python_free) {
+    if (!FJ_FREE_THREADED && same > 0 && !now->may_run_python) {
         FjSnapshot *before = self->parts[index].equal;
         self->parts[index].equal = now;
         now = before;
@@ -460,7 +461,7 @@ int
 fj_snapshot_has(FjSnapshot *self, PyObject *value)
 {
     int same = fj_snapshot_match(self, value);
-    if (same != FJ_SNAPSHOT_NEEDS_PYTHON) {
+    if (same != FJ_NEEDS_PYTHON) {
         return same;
     }
     if (FJ_FREE_THREADED || self->count == 1 || self->cyclic) {
@@ -473,8 +474,7 @@ fj_snapshot_has(FjSnapshot *self, PyObject *value)
                           .for_python = &for_python,
                           .indices = PyMem_New(uint32_t, self->count)};
     if (c.indices == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     same = match_part(&c, self->parts, value);
     for (Py_ssize_t i = 0; i < for_python.count && same > 0; i++) {
@@ -484,7 +484,7 @@ fj_snapshot_has(FjSnapshot *self, PyObject *value)
     fj_leafbuf_clear(&for_python);
     PyMem_Free(c.indices);
     fj_compat_set_raised(exception);
-    return same == FJ_SNAPSHOT_NEEDS_PYTHON ? -1 : same;
+    return same == FJ_NEEDS_PYTHON ? -1 : same;
 }
 
 int
@@ -496,10 +496,11 @@ fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
     if (Py_TYPE(a) != Py_TYPE(b)) {
         return 0;
     }
-    if (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b)) {
+    FjStaticRule rule = fj_static_rule(registry, a);
+    if (fj_static_rule_is_inert(rule) && fj_static_is_inert(registry, b)) {
         return fj_static_equal(registry, a, b);
     }
-    FjSnapshot *snapshot = fj_snapshot_take(registry, a, 1);
+    FjSnapshot *snapshot = fj_snapshot_take(registry, a, rule, 1);
     int same = snapshot == NULL ? -1 : fj_snapshot_has(snapshot, b);
     fj_snapshot_free(snapshot);
     return same;

@@ -5,25 +5,77 @@
 
 #include "base/hash.h"
 
+PyObject *
+fj_static_registered_key(const FjRegistry *registry, const PyTypeObject *type)
+{
+    if (FJ_LIKELY(registry->keyed == NULL)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registry->keyed); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(registry->keyed, i);
+        if (PyTuple_GET_ITEM(pair, 0) == (const PyObject *)type) {
+            return PyTuple_GET_ITEM(pair, 1);
+        }
+    }
+    return NULL;
+}
+
+/* True if `type` inherits the __eq__ and __hash__ of `base`. */
+static inline int
+compares_like(const PyTypeObject *type, const PyTypeObject *base)
+{
+    return type->tp_richcompare == base->tp_richcompare && type->tp_hash == base->tp_hash;
+}
+
+/* True if `type` is `base` or a subclass that adds no __eq__ and no attributes.  A final type
+ * is written in C and can hold more than its size shows, as struct sequences do before 3.13:
+ * time.struct_time is a tuple of nine items with two more behind them. */
+static inline int
+is_like(const PyTypeObject *type, const PyTypeObject *base)
+{
+    return compares_like(type, base) && type->tp_dictoffset == base->tp_dictoffset &&
+           type->tp_basicsize == base->tp_basicsize &&
+           (type == base || (type->tp_flags & Py_TPFLAGS_BASETYPE));
+}
+
+/* For other types than those of FJ_BY_VALUE.  FJ_TUPLE_ITEMS for all tuples. */
+static inline FjStaticRule
+rule_of_type(const FjRegistry *registry, PyTypeObject *type)
+{
+    if (fj_static_registered_key(registry, type) != NULL) {
+        return FJ_BY_REGISTERED_KEY;
+    }
+    return compares_like(type, &PyBaseObject_Type) ? FJ_BY_IDENTITY
+           : is_like(type, &PyFloat_Type)          ? FJ_FLOAT_BITS
+           : is_like(type, &PyComplex_Type)        ? FJ_COMPLEX_BITS
+           : is_like(type, &PyTuple_Type)          ? FJ_TUPLE_ITEMS
+           : type == registry->state->identity     ? FJ_BY_MARK
+           : is_like(type, &PyFrozenSet_Type)      ? FJ_SET_ITEMS
+           : type == &PyList_Type                  ? FJ_LIST_ITEMS
+           : type == &PyDict_Type                  ? FJ_DICT_ITEMS
+           : type == &PySet_Type                   ? FJ_SET_ITEMS
+                                                   : FJ_BY_TYPE;
+}
+
 /* A nested tuple counts as not inert: it is rare, and a recursion check can raise. */
 static int
-has_inert_items(FjRegistry *registry, PyObject *tuple)
+has_inert_items(const FjRegistry *registry, PyObject *tuple)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-        if (!fj_static_rule_is_inert(
-                fj_static_rule(registry, Py_TYPE(PyTuple_GET_ITEM(tuple, i))))) {
+        PyTypeObject *type = Py_TYPE(PyTuple_GET_ITEM(tuple, i));
+        if (!fj_static_is_by_value(type) &&
+            !fj_static_rule_is_inert(rule_of_type(registry, type))) {
             return 0;
         }
     }
     return 1;
 }
 
-int
-fj_static_is_inert(FjRegistry *registry, PyObject *value)
+FjStaticRule
+fj_static_rule_of_others(const FjRegistry *registry, PyObject *value)
 {
-    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
-    return rule == FJ_TUPLE_ITEMS ? has_inert_items(registry, value)
-                                  : fj_static_rule_is_inert(rule);
+    FjStaticRule rule = rule_of_type(registry, Py_TYPE(value));
+    return rule == FJ_TUPLE_ITEMS && has_inert_items(registry, value) ? FJ_INERT_TUPLE : rule;
 }
 
 int
@@ -37,14 +89,19 @@ fj_static_has_no_attributes(PyObject *value)
 }
 
 int
-fj_static_is_fixed(FjRegistry *registry, PyObject *value)
+fj_static_kind_is_fixed(const FjNodeKind *kind, PyObject *value)
 {
-    if (fj_static_is_inert(registry, value)) {
-        return 1;
-    }
-    if (fj_static_rule(registry, Py_TYPE(value)) != FJ_BY_TYPE ||
-        fj_static_registered_key(registry, Py_TYPE(value)) != NULL) {
-        return 0;
+    PyObject *fixed = kind->fixed;
+    return FJ_LIKELY(fixed == NULL) ? 0
+           : fixed == Py_True       ? 1
+                                    : fj_steal_truth(PyObject_CallOneArg(fixed, value));
+}
+
+int
+fj_static_is_fixed(FjRegistry *registry, PyObject *value, FjStaticRule rule)
+{
+    if (rule != FJ_BY_TYPE) {
+        return fj_static_rule_is_inert(rule);
     }
     FjNodeKind *kind = fj_registry_kind(registry, value);
     if (kind == NULL) {
@@ -63,7 +120,8 @@ hash_double(Py_uhash_t hash, double value)
     return fj_hash_mix(hash, (Py_uhash_t)(bits ^ (bits >> 32)));
 }
 
-/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1). */
+/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1), but
+ * explanations know evicted Structures by their hashes. */
 static int
 hash_int(PyObject *value, Py_uhash_t *hash)
 {
@@ -119,8 +177,9 @@ static int
 hash_items(FjRegistry *registry, PyObject *tuple, Py_uhash_t *hash)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *item = PyTuple_GET_ITEM(tuple, i);
         Py_hash_t part;
-        if (fj_static_hash(registry, PyTuple_GET_ITEM(tuple, i), &part) < 0) {
+        if (fj_static_hash(registry, item, fj_static_rule(registry, item), &part) < 0) {
             return -1;
         }
         *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
@@ -137,12 +196,12 @@ hash_by_value(PyObject *value, Py_uhash_t *hash)
 }
 
 int
-fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *result)
+fj_static_hash(FjRegistry *registry, PyObject *value, FjStaticRule rule, Py_hash_t *result)
 {
     PyTypeObject *type = Py_TYPE(value);
     Py_uhash_t hash = fj_hash_mix(0, fj_hash_address(type));
     int failed = 0;
-    switch (fj_static_rule(registry, type)) {
+    switch (rule) {
     case FJ_BY_IDENTITY:
         hash = fj_hash_mix(hash, fj_hash_address(value));
         break;
@@ -157,7 +216,7 @@ fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *result)
         hash = hash_double(hash_double(hash, number.real), number.imag);
         break;
     }
-    case FJ_TUPLE_ITEMS:
+    case FJ_INERT_TUPLE:
         failed = hash_items(registry, value, &hash);
         break;
     default:
@@ -177,9 +236,10 @@ fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b)
     if (type != Py_TYPE(b)) {
         return 0;
     }
-    switch (fj_static_rule(registry, type)) {
-    case FJ_BY_VALUE:
+    if (fj_static_is_by_value(type)) {
         return PyObject_RichCompareBool(a, b, Py_EQ);
+    }
+    switch (rule_of_type(registry, type)) {
     case FJ_BY_MARK:
         return PyTuple_GET_ITEM(a, 0) == PyTuple_GET_ITEM(b, 0);
     case FJ_FLOAT_BITS:

@@ -33,110 +33,62 @@
 #include "base/state.h"
 #include "structure/registry.h"
 
-/* ---- the rule of a type ---- */
-
-/* Values with the rules up to FJ_BY_MARK are inert, and so are tuples of them. */
+/* The rule of a value.  Up to FJ_INERT_TUPLE, the value is inert. */
 typedef enum {
     FJ_BY_IDENTITY,
     FJ_BY_VALUE, /* by ==, which is exact within the type */
     FJ_FLOAT_BITS,
     FJ_COMPLEX_BITS,
-    FJ_BY_MARK, /* by the identity of the marked object: fj_static_identity */
+    FJ_BY_MARK,     /* by the identity of the marked object: fj_static_identity */
+    FJ_INERT_TUPLE, /* a tuple of values with the rules above */
     FJ_TUPLE_ITEMS,
     FJ_SET_ITEMS, /* sets and frozensets */
     FJ_LIST_ITEMS,
     FJ_DICT_ITEMS,
+    FJ_BY_REGISTERED_KEY, /* the type has a key in FjRegistry.keyed */
     FJ_BY_TYPE /* by the type's fields or key, or the value's own __eq__ and __hash__ */
 } FjStaticRule;
 
-/* Returns the key of a type in FjRegistry.keyed (borrowed), or NULL. */
-static inline PyObject *
-fj_static_registered_key(const FjRegistry *registry, const PyTypeObject *type)
-{
-    if (FJ_LIKELY(registry->keyed == NULL)) {
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registry->keyed); i++) {
-        PyObject *pair = PyTuple_GET_ITEM(registry->keyed, i);
-        if (PyTuple_GET_ITEM(pair, 0) == (const PyObject *)type) {
-            return PyTuple_GET_ITEM(pair, 1);
-        }
-    }
-    return NULL;
-}
-
-/* True if `type` inherits the __eq__ and __hash__ of `base`. */
+/* True for the rule FJ_BY_VALUE, which most values have. */
 static inline int
-fj_static_compares_like(const PyTypeObject *type, const PyTypeObject *base)
+fj_static_is_by_value(const PyTypeObject *type)
 {
-    return type->tp_richcompare == base->tp_richcompare && type->tp_hash == base->tp_hash;
+    return type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
+           type == &PyBytes_Type || type == Py_TYPE(Py_None);
 }
 
-/* True if `type` is `base` or a subclass that adds no __eq__ and no attributes.  A final type
- * is written in C and can hold more than its size shows, as struct sequences do before 3.13:
- * time.struct_time is a tuple of nine items with two more behind them. */
-static inline int
-fj_static_is_like(const PyTypeObject *type, const PyTypeObject *base)
-{
-    return fj_static_compares_like(type, base) && type->tp_dictoffset == base->tp_dictoffset &&
-           type->tp_basicsize == base->tp_basicsize &&
-           (type == base || (type->tp_flags & Py_TPFLAGS_BASETYPE));
-}
+FjStaticRule fj_static_rule_of_others(const FjRegistry *registry, PyObject *value);
 
+/* Runs no Python code. */
 static inline FjStaticRule
-fj_static_rule(const FjRegistry *registry, PyTypeObject *type)
+fj_static_rule(const FjRegistry *registry, PyObject *value)
 {
-    if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-        type == &PyBytes_Type || type == Py_TYPE(Py_None)) {
-        return FJ_BY_VALUE;
-    }
-    if (fj_static_registered_key(registry, type) != NULL) {
-        return FJ_BY_TYPE;
-    }
-    return fj_static_compares_like(type, &PyBaseObject_Type) ? FJ_BY_IDENTITY
-           : fj_static_is_like(type, &PyFloat_Type)          ? FJ_FLOAT_BITS
-           : fj_static_is_like(type, &PyComplex_Type)        ? FJ_COMPLEX_BITS
-           : fj_static_is_like(type, &PyTuple_Type)          ? FJ_TUPLE_ITEMS
-           : type == registry->state->identity               ? FJ_BY_MARK
-           : fj_static_is_like(type, &PyFrozenSet_Type)      ? FJ_SET_ITEMS
-           : type == &PyList_Type                            ? FJ_LIST_ITEMS
-           : type == &PyDict_Type                            ? FJ_DICT_ITEMS
-           : type == &PySet_Type                             ? FJ_SET_ITEMS
-                                                             : FJ_BY_TYPE;
+    return FJ_LIKELY(fj_static_is_by_value(Py_TYPE(value)))
+               ? FJ_BY_VALUE
+               : fj_static_rule_of_others(registry, value);
 }
 
-/* True if all values of the rule are inert, whatever they contain. */
 static inline int
 fj_static_rule_is_inert(FjStaticRule rule)
 {
-    return rule <= FJ_BY_MARK;
+    return rule <= FJ_INERT_TUPLE;
 }
+
+static inline int
+fj_static_is_inert(const FjRegistry *registry, PyObject *value)
+{
+    return fj_static_rule_is_inert(fj_static_rule(registry, value));
+}
+
+/* Returns the key of a type in FjRegistry.keyed (borrowed), or NULL. */
+PyObject *fj_static_registered_key(const FjRegistry *registry, const PyTypeObject *type);
 
 /* (P) 1 if the kind says that `value` is fixed, 0, or -1 with an error. */
-static inline int
-fj_static_kind_is_fixed(const FjNodeKind *kind, PyObject *value)
-{
-    PyObject *fixed = kind->fixed;
-    return FJ_LIKELY(fixed == NULL) ? 0
-           : fixed == Py_True       ? 1
-                                    : fj_steal_truth(PyObject_CallOneArg(fixed, value));
-}
+int fj_static_kind_is_fixed(const FjNodeKind *kind, PyObject *value);
 
-/* (P) Returns the key of a value. */
-static inline PyObject *
-fj_static_key(PyObject *function, PyObject *value)
-{
-    Py_INCREF(function);
-    PyObject *key = PyObject_CallOneArg(function, value);
-    Py_DECREF(function);
-    return key;
-}
-
-/* Runs no Python code. */
-int fj_static_is_inert(FjRegistry *registry, PyObject *value);
-
-/* (P) 1 if `value` is fixed: it is inert, or its kind says so.  0, or -1 with an error. */
-int fj_static_is_fixed(FjRegistry *registry, PyObject *value);
+/* (P) 1 if a value with this rule is fixed: it is inert, or its kind says so.  0, or -1 with
+ * an error. */
+int fj_static_is_fixed(FjRegistry *registry, PyObject *value, FjStaticRule rule);
 
 /* True if `value` has no __dict__ or (with a GIL) an empty one.  Runs no Python code. */
 int fj_static_has_no_attributes(PyObject *value);
@@ -144,8 +96,8 @@ int fj_static_has_no_attributes(PyObject *value);
 /* Returns a new mark, for keys, that equals only marks of the same object. */
 PyObject *fj_static_identity(FjState *state, PyObject *value);
 
-/* For inert values.  0, or -1 with MemoryError. */
-int fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *hash);
+/* For an inert value with this rule.  0, or -1 with MemoryError. */
+int fj_static_hash(FjRegistry *registry, PyObject *value, FjStaticRule rule, Py_hash_t *hash);
 
 /* For inert values.  1, 0, or -1 with MemoryError.  Runs no Python code. */
 int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);

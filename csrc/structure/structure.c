@@ -41,8 +41,7 @@ fj_structure_grow(FjStructure *self, size_t more)
         nodes = PyMem_Realloc(self->nodes, capacity * (sizeof(FjNode) + sizeof(FjNodeInfo)));
     }
     if (nodes == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     self->nodes = nodes;
     self->info = (FjNodeInfo *)(nodes + capacity);
@@ -56,8 +55,7 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
                     PyObject *aux)
 {
     if (arity > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a node with 2**32 children or more");
-        return -1;
+        return fj_raise(PyExc_OverflowError, "a node with 2**32 children or more");
     }
     if (arity >= self->capacity - self->count &&
         fj_structure_grow(self, (size_t)arity + 1) < 0) {
@@ -101,14 +99,15 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
         return 0;
     }
     FjSnapshot *snapshot = NULL;
-    if (fj_static_is_inert(self->registry, value)) {
-        if (fj_static_hash(self->registry, value, &info->hash) < 0) {
+    FjStaticRule rule = fj_static_rule(self->registry, value);
+    if (fj_static_rule_is_inert(rule)) {
+        if (fj_static_hash(self->registry, value, rule, &info->hash) < 0) {
             return -1;
         }
     }
     else {
         int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
-        snapshot = fj_snapshot_take(self->registry, value, field);
+        snapshot = fj_snapshot_take(self->registry, value, rule, field);
         if (snapshot == NULL) {
             return -1;
         }
@@ -116,8 +115,8 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
             fj_snapshot_free(snapshot);
             return 0;
         }
-        info->hash = fj_snapshot_hash(snapshot);
-        self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_FIXED);
+        info->hash = snapshot->parts[0].hash;
+        self->may_run_python |= snapshot->may_run_python && !(node->flags & FJ_NODE_FIXED);
     }
     *hash = fj_hash_mix(*hash, (Py_uhash_t)info->hash);
     FjSnapshot *before = info->snapshot; /* from an attempt that failed at a later node */
@@ -153,9 +152,7 @@ fj_structure_hash(FjStructure *self)
 {
     int result = 0;
     if (!FJ_LOAD_INT(self->hashed)) {
-        FJ_LOCK(self);
-        result = self->hashed ? 0 : hash_structure(self);
-        FJ_UNLOCK();
+        FJ_LOCKED(self, result = self->hashed ? 0 : hash_structure(self));
     }
     return result;
 }
@@ -166,7 +163,7 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
     FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     PyObject *expected = fj_structure_value(node);
     if (!FJ_LOAD_INT(self->hashed) || snapshot == NULL) {
-        return FJ_SNAPSHOT_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     int same = fj_snapshot_match(snapshot, value);
     return same > 0 && value != expected ? fj_snapshot_match(snapshot, expected) : same;

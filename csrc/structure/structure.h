@@ -42,35 +42,29 @@
  *     count = 15, open_leaves = 4
  *
  * Order.  Each node is followed by the whole subtree of its first child, then of its second,
- * and so on.  Flattening, matching and building all walk in this order, from the first node to
- * the last.  The children of a dict are sorted by key.  The children of a Module are its
- * dynamic fields, then its static fields.
+ * and so on.  All walks go in this order, from the first node to the last.  The children of a
+ * dict are sorted by key; those of a Module are its dynamic fields, then its static fields.
  *
  * subtree_end.  The index of the first node after the subtree.  The subtree of node 2 is the
  * nodes 2 to 4, and the next child of node 1 is node 5.
  *
- * Leaves.  An ARRAY node is a leaf, and the n-th ARRAY node stands for the n-th array.  A
- * STATIC node holds its value in `aux`: a leaf or, with FIELD, the value of a static field.
- * NONE and MISSING nodes have no children and aren't leaves.
+ * Leaves.  The n-th ARRAY node stands for the n-th array.  A STATIC node holds its value in
+ * `aux`: a leaf or, with FIELD, the value of a static field.  NONE and MISSING aren't leaves.
  *
  * Fixed values and snapshots.  0.1 is FIXED (statics.h).  [8, 4] can change in place.  So
  * fj_structure_hash takes a snapshot of it (snapshot.h), to hash and to compare later.  The
  * keys of a dict and the aux data of a CUSTOM node are treated alike.
  *
- * Fixed tuples.  The tuple (2, 3) holds only fixed statics, so it can't change.  Its node
- * keeps the tuple in `aux`: a match that meets this very object skips the subtree, and build.c
- * returns it instead of a new tuple.  None and other fixed tuples can be elements, too.
- * For all other tuples `aux` is NULL.
+ * Fixed tuples.  The tuple (2, 3) holds only None, fixed statics or fixed tuples, so it can't
+ * change.  Its node keeps it in `aux`: a match that meets this very object skips the subtree,
+ * and build.c returns it.  For all other tuples `aux` is NULL.
  *
- * Every leaf an array
- * ===================
- * The functions on trees (flatten, partition, ...) use fj_flatten_leaves, which treats every
- * leaf as an array.  Values of static fields still aren't leaves.  For `net` it pushes the
- * leaves w0, w1, r, 0.1, 2, 3; the nodes of the static fields are the same as above.
- *
- * Open and static leaves.  A filter selects leaves: a filter for arrays returns w0, w1 and r.
- * These leaves are open: building a tree needs values for them.  tree_functions.c turns the
- * nodes of the other leaves into STATIC nodes, as in a call.
+ * Tree functions
+ * ==============
+ * The functions on trees (flatten, partition, ...) use fj_flatten_leaves, which makes each
+ * leaf an ARRAY node: for `net`, the leaves w0, w1, r, 0.1, 2, 3.  A filter selects leaves,
+ * such as the arrays w0, w1 and r.  These are *open*: building a tree needs values for them.
+ * tree_functions.c turns the nodes of the others into STATIC nodes, as in a call.
  *
  * Sharing
  * =======
@@ -198,8 +192,7 @@ struct FjStructure {
     int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
     int may_run_python;      /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
                               * CUSTOM without OWN_AUX, ORDERED_DICT, a dict without PLAIN_KEYS,
-                              * OBJECT without plain fields, or a snapshot without python_free
-                              */
+                              * OBJECT without plain fields, or a snapshot that may */
     uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* REF nodes */
     uint32_t *identities;    /* the node index of each number, or NULL */
@@ -311,7 +304,7 @@ int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* The same without Python code, for a value that isn't inert: 1, 0 or
- * FJ_SNAPSHOT_NEEDS_PYTHON. */
+ * FJ_NEEDS_PYTHON. */
 int fj_structure_match(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* (P) Sets `__filterjit_error_context__` of the current exception to (operation, path of the

@@ -101,8 +101,7 @@ run_not_or(FilterRun *r, PyObject *p, PyObject *q, uint8_t *mask)
     size_t size = (size_t)r->count;
     uint8_t *taken = PyMem_Malloc(size + 1);
     if (taken == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     memcpy(taken, mask, size);
     int result = run_expression(r, p, taken);
@@ -123,12 +122,10 @@ static int
 run_path(FilterRun *r, PyObject *components, int is_strict, uint8_t *mask)
 {
     if (!PyTuple_Check(components)) {
-        PyErr_SetString(PyExc_TypeError, "the components of a path pattern are a tuple");
-        return -1;
+        return fj_raise(PyExc_TypeError, "the components of a path pattern are a tuple");
     }
     if (r->count != r->structure->open_leaves) {
-        PyErr_SetString(PyExc_ValueError, "a path pattern inside a tree of filters");
-        return -1;
+        return fj_raise(PyExc_ValueError, "a path pattern inside a tree of filters");
     }
     return fj_pattern_match(r->structure, components, is_strict, mask);
 }
@@ -172,8 +169,7 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
     Py_ssize_t done = 0; /* leaves filtered so far */
     /* A level uses more stack than Python's own limit assumes. */
     if (part.depth++ == MAX_DEPTH) {
-        PyErr_SetString(PyExc_RecursionError, "trees of filters are nested too deeply");
-        return -1;
+        return fj_raise(PyExc_RecursionError, "trees of filters are nested too deeply");
     }
     FJ_LEAFBUF(filters, FJ_LEAFBUF_FEW);
     FJ_LEAFBUF(subtrees, FJ_LEAFBUF_FEW);

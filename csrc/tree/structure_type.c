@@ -90,8 +90,7 @@ static int
 check_is_tree_structure(const FjStructure *self)
 {
     if (!self->is_tree_structure) {
-        PyErr_SetString(PyExc_ValueError, "this structure is one of a jitted call");
-        return -1;
+        return fj_raise(PyExc_ValueError, "this structure is one of a jitted call");
     }
     return 0;
 }
@@ -101,8 +100,7 @@ static int
 check_is_tree(const FjStructure *self)
 {
     if (self->nodes[0].code == FJ_ARGUMENTS) {
-        PyErr_SetString(PyExc_ValueError, "this is the structure of a call's arguments");
-        return -1;
+        return fj_raise(PyExc_ValueError, "this is the structure of a call's arguments");
     }
     return 0;
 }
@@ -116,8 +114,7 @@ structure_unflatten(PyObject *op, PyObject *leaves)
         return NULL;
     }
     if (Py_TYPE(leaves)->tp_iter == NULL && !PySequence_Check(leaves)) {
-        PyErr_Format(PyExc_TypeError, "the leaves must be a sequence, not %R", leaves);
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "the leaves must be a sequence, not %R", leaves);
     }
     PyObject *given = fj_tuple_of(leaves);
     if (given == NULL) {
@@ -140,7 +137,7 @@ static int
 is_leaf(const FjNode *node)
 {
     return node->code == FJ_ARRAY ||
-           (node->code == FJ_STATIC && !(node->flags & FJ_NODE_FIELD));
+           (node->code == FJ_STATIC && !(node->flags & (FJ_NODE_FIELD | FJ_NODE_ARGUMENT)));
 }
 
 /* _skeleton(hole): the tree with a hole in place of each leaf, static ones too. */
@@ -257,8 +254,7 @@ structure_key_path(PyObject *op, PyObject *arg)
         return NULL;
     }
     if (index < 0 || index >= self->count) {
-        PyErr_SetString(PyExc_IndexError, "no such node");
-        return NULL;
+        return PyErr_Format(PyExc_IndexError, "no such node");
     }
     return fj_path_of_node(self, (uint32_t)index);
 }
@@ -287,7 +283,7 @@ structure_paths(PyObject *op, void *Py_UNUSED(closure))
 static int
 is_atom(FjRegistry *registry, PyObject *value)
 {
-    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
+    FjStaticRule rule = fj_static_rule(registry, value);
     return rule == FJ_BY_VALUE || rule == FJ_FLOAT_BITS || rule == FJ_COMPLEX_BITS;
 }
 
@@ -316,8 +312,7 @@ structure_inside_statics(PyObject *op, PyObject *type)
 {
     FjStructure *self = (FjStructure *)op;
     if (!PyType_Check(type)) {
-        PyErr_Format(PyExc_TypeError, "expected a type, not %R", type);
-        return NULL;
+        return PyErr_Format(PyExc_TypeError, "expected a type, not %R", type);
     }
     PyObject *list = fj_structure_hash(self) < 0 ? NULL : PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->count; i++) {
@@ -344,24 +339,10 @@ structure_equal_nodes(PyObject *op, PyObject *args)
         return NULL;
     }
     if (i < 0 || i >= self->count || j < 0 || j >= other->count) {
-        PyErr_SetString(PyExc_IndexError, "no such node");
-        return NULL;
+        return PyErr_Format(PyExc_IndexError, "no such node");
     }
     int equal = fj_structure_equal_nodes(self, (uint32_t)i, other, (uint32_t)j);
     return equal < 0 ? NULL : PyBool_FromLong(equal);
-}
-
-static PyObject *
-structure_has_static_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    const FjStructure *self = (FjStructure *)op;
-    for (uint32_t i = 0; i < self->count; i++) {
-        if (self->nodes[i].code == FJ_STATIC &&
-            !(self->nodes[i].flags & (FJ_NODE_FIELD | FJ_NODE_ARGUMENT))) {
-            Py_RETURN_TRUE;
-        }
-    }
-    Py_RETURN_FALSE;
 }
 
 static PyObject *
@@ -461,8 +442,7 @@ static PyMethodDef structure_methods[] = {
         "parents first. The detail is the value of a static, the keys of a dict, the aux\n"
         "data of a custom node, the names of the children, if any, the path of a ref's\n"
         "object, or None. The key leads from the parent to the node (fj_children_key);\n"
-        "None at the root. Leaves in a `list of leaves` or `tuple of leaves` have no\n"
-        "node."),
+        "None at the root."),
     FJ_METHOD("_key_path", structure_key_path, METH_O, "($self, index, /)",
               "Returns the path of a node: a list with a str per name and (key,) per item."),
     FJ_METHOD("_key_paths", structure_key_paths, METH_NOARGS, "($self, /)",
@@ -480,9 +460,6 @@ static PyMethodDef structure_methods[] = {
               "($self, index, other, other_index, /)",
               "Returns True if a node equals a node of another structure, apart from its\n"
               "children."),
-    FJ_METHOD("_has_static_leaves", structure_has_static_leaves, METH_NOARGS, "($self, /)",
-              "Returns True if a leaf is static. Static fields and static arguments aren't\n"
-              "leaves."),
     FJ_METHOD("_skeleton", structure_skeleton, METH_O, "($self, hole, /)",
               "Returns the tree with `hole` as each leaf, open or static."),
     FJ_METHOD("_subtrees", structure_subtrees, METH_VARARGS,

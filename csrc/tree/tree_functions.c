@@ -52,15 +52,13 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFuncti
         function->is_leaf_argument < 0 ? Py_None : args[function->is_leaf_argument];
     if (function->takes_trees) {
         if (!PyTuple_Check(tree) || PyTuple_GET_SIZE(tree) == 0) {
-            PyErr_SetString(PyExc_TypeError, "there must be at least one tree");
-            return NULL;
+            return PyErr_Format(PyExc_TypeError, "there must be at least one tree");
         }
         tree = PyTuple_GET_ITEM(tree, 0);
     }
     if (is_leaf != Py_None && !PyCallable_Check(is_leaf)) {
-        PyErr_Format(PyExc_TypeError, "`is_leaf` must be a function of a node or None, not %R",
-                     is_leaf);
-        return NULL;
+        return PyErr_Format(PyExc_TypeError,
+                            "`is_leaf` must be a function of a node or None, not %R", is_leaf);
     }
     FJ_LEAFBUF(leaves, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_leaves(
@@ -165,8 +163,8 @@ from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     PyObject *given = args[2];
     Py_ssize_t count = structure->open_leaves;
     if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != count) {
-        PyErr_SetString(PyExc_ValueError, "leaves must be a tuple with an item for each leaf");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError,
+                            "leaves must be a tuple with an item for each leaf");
     }
     int16_t *groups = PyMem_New(int16_t, (size_t)count + 1);
     if (groups == NULL) {

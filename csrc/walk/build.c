@@ -64,8 +64,8 @@ static void
 end_build(FjBuilder *b)
 {
     Py_XDECREF(b->no_arguments);
-    for (int i = 0; i < b->num_factories; i++) {
-        Py_DECREF(b->made[i]);
+    for (int i = 0; i < b->num_shared; i++) {
+        Py_DECREF(b->shared[i].made);
     }
     for (uint32_t i = 0; b->numbered != NULL && i < b->structure->num_identities; i++) {
         Py_XDECREF(b->numbered[i]);

@@ -16,7 +16,7 @@ PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);
 
 /* ---- for build.c and the readers (kinds.h): the state of a walk that builds a tree ---- */
 
-#define FJ_BUILD_FACTORIES 4 /* factories with a cached result */
+#define FJ_BUILD_SHARED 4 /* factories with a shared result */
 
 typedef struct {
     FjStructure *structure;
@@ -25,10 +25,12 @@ typedef struct {
     PyObject *registry;
     PyObject *missing;
     PyObject *no_arguments; /* the empty tuple */
-    /* Results of factories (FjNodeKind.factories), which a tree shares. */
-    PyObject *factories[FJ_BUILD_FACTORIES]; /* borrowed from the kinds */
-    PyObject *made[FJ_BUILD_FACTORIES];      /* owned */
-    int num_factories;
+    /* The objects of a tree share the result of a factory (FjNodeKind.factories). */
+    struct {
+        PyObject *factory; /* borrowed from a kind */
+        PyObject *made;    /* owned */
+    } shared[FJ_BUILD_SHARED];
+    int num_shared;
     /* The objects by number, for REF nodes; NULL until built.  NULL if there is no REF. */
     PyObject **numbered; /* owned, or NULL */
     uint32_t next_number;

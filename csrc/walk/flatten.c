@@ -49,10 +49,10 @@ add_array(Flattener *f, PyObject *object)
 }
 
 static FJ_NOINLINE int
-add_mutable_static(Flattener *f, PyObject *object, int flag)
+add_mutable_static(Flattener *f, PyObject *object, FjStaticRule rule, int flag)
 {
     int is_asked = flag == FJ_NODE_MAYBE_ARRAY;
-    int is_fixed = is_asked ? 0 : fj_static_is_fixed(f->registry, object);
+    int is_fixed = is_asked ? 0 : fj_static_is_fixed(f->registry, object, rule);
     FjNode *node = is_fixed < 0 ? NULL : fj_structure_add(f->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
@@ -68,8 +68,9 @@ add_mutable_static(Flattener *f, PyObject *object, int flag)
 static int
 add_static(Flattener *f, PyObject *object, int flag)
 {
-    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY || !fj_static_is_inert(f->registry, object))) {
-        return add_mutable_static(f, object, flag);
+    FjStaticRule rule = fj_static_rule(f->registry, object);
+    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY || !fj_static_rule_is_inert(rule))) {
+        return add_mutable_static(f, object, rule, flag);
     }
     FjNode *node = fj_structure_add(f->structure, FJ_STATIC, object);
     if (node == NULL) {
@@ -172,21 +173,12 @@ is_fixed_tuple(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* The children of a container while they are walked.  Few, because they stay on the stack: see
- * FjContents. */
-typedef struct {
-    PyObject **items;
-    PyObject *owner;
-    Py_ssize_t count, trees, trees_end;
-    const uint8_t *are_dicts;
-} Children;
-
 /* (P) Reads a container and adds its node.  `kind` is NULL for a dict that an object holds as
  * a field, and then `is_static` if its values are static.  Returns the index of the node, or
  * -1 with an error. */
 static FJ_NOINLINE Py_ssize_t
 open_container(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static,
-               Children *children)
+               FjReadChildren *children)
 {
     FjContents c = {.registry = f->registry, .scratch = &f->scratch, .is_new = 1};
     int result = kind == NULL ? fj_contents_read_dict(&c, FJ_DICT, object, is_static)
@@ -199,7 +191,7 @@ open_container(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static,
         add_context(f, object, c.failed_to);
     }
     else if (result > 0) {
-        index = fj_structure_append(f->structure, c.code, c.count, c.type, c.aux);
+        index = fj_structure_append(f->structure, c.code, c.children.count, c.type, c.aux);
     }
     if (c.code == FJ_CUSTOM || c.runs_python) {
         f->array_type = f->static_type = NULL;
@@ -210,8 +202,7 @@ open_container(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static,
     }
     f->structure->nodes[index].flags |= (uint16_t)c.flags;
     f->structure->may_run_python |= c.runs_python;
-    *children =
-        (Children){c.children, c.owner, c.count, c.trees, c.trees_end, c.dict_children};
+    *children = c.children;
     Py_XDECREF(c.aux);
     Py_XDECREF(c.aux_data);
     return index;
@@ -223,7 +214,7 @@ static int walk(Flattener *f, PyObject *object);
 static int
 walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
 {
-    Children c;
+    FjReadChildren c; /* not all contents: recursion needs small frames */
     int result = 0;
     Py_ssize_t index = open_container(f, object, kind, is_static, &c);
     if (index < 0) {
@@ -231,14 +222,14 @@ walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
     }
     for (Py_ssize_t i = 0; i < c.count && result == 0; i++) {
         PyObject *child = c.items[i];
-        int is_tree = fj_is_tree_child(c.trees, c.trees_end, i);
+        int is_tree = fj_contents_is_tree(&c, i);
         result = FJ_UNLIKELY(child == NULL) ? add_nothing(f, FJ_MISSING)
-                 : FJ_UNLIKELY(c.are_dicts != NULL && c.are_dicts[i])
+                 : FJ_UNLIKELY(fj_contents_is_dict(&c, i))
                      ? walk_contents(f, child, NULL, !is_tree)
                  : is_tree ? walk(f, child)
                            : add_static(f, child, FJ_NODE_FIELD);
     }
-    fj_contents_drop(&f->scratch, c.owner, c.items, c.count);
+    fj_contents_drop(&f->scratch, &c);
     if (result < 0) {
         return -1;
     }
@@ -368,8 +359,7 @@ note_identities(FjStructure *structure)
 {
     structure->identities = PyMem_New(uint32_t, structure->num_identities);
     if (structure->identities == NULL) {
-        PyErr_NoMemory();
-        return -1;
+        return fj_raise_no_memory();
     }
     for (uint32_t i = 0, number = 0; i < structure->count; i++) {
         if (fj_node_has_number(&structure->nodes[i])) {

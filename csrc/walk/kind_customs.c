@@ -50,12 +50,12 @@ read_parts(FjContents *c, PyObject *object, const FjNodeKind *kind, PyObject *pa
         return -1;
     }
     if (!are_keys(keys, PyTuple_GET_SIZE(children))) {
-        PyErr_SetString(PyExc_ValueError,
+        return fj_raise(PyExc_ValueError,
                         "flatten_with_keys() must return a key for each child");
-        return -1;
     }
     c->aux = PyTuple_Pack(3, aux_data, unflatten, keys);
-    int is_fixed = c->aux == NULL ? -1 : fj_static_is_fixed(c->registry, aux_data);
+    FjStaticRule rule = fj_static_rule(c->registry, aux_data);
+    int is_fixed = c->aux == NULL ? -1 : fj_static_is_fixed(c->registry, aux_data, rule);
     if (is_fixed < 0) {
         return -1;
     }

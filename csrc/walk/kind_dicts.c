@@ -30,7 +30,7 @@ static int
 look_up(PyObject *dict, PyObject *const *names, Py_ssize_t count, PyObject **values)
 {
     if (FJ_FREE_THREADED || !fj_compat_dict_is_unicode(dict)) {
-        return FJ_PEEK_NEEDS_PYTHON; /* a look-up can run an __eq__ */
+        return FJ_NEEDS_PYTHON; /* a look-up can run an __eq__ */
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         values[i] = PyDict_GetItemWithError(dict, names[i]);
@@ -38,24 +38,32 @@ look_up(PyObject *dict, PyObject *const *names, Py_ssize_t count, PyObject **val
     return 1;
 }
 
-/* fj_peek_names from the entry at `position` on, after the first `next` names. */
+/* fj_peek_objects from the entry at `position` on, after the first `next` names. */
 static FJ_NOINLINE int
 peek_in_other_order(PyObject *dict, PyObject *const *names, Py_ssize_t count,
-                    PyObject **values, Py_ssize_t position, Py_ssize_t next)
+                    Py_ssize_t passed, PyObject **values, Py_ssize_t position, Py_ssize_t next)
 {
     PyObject *key, *value;
-    Py_ssize_t budget = PASSED * count;
+    Py_ssize_t budget = passed * count;
     for (Py_ssize_t i = next; i < count; i++) {
         values[i] = NULL;
     }
     while (fj_compat_dict_next(dict, &position, &key, &value)) {
         next = find_name(key, names, count, next, &budget);
         if (next < 0) {
-            return look_up(dict, names, count, values);
+            return 0;
         }
         values[next++] = value;
     }
     return 1;
+}
+
+int
+fj_peek_objects(PyObject *dict, PyObject *names, Py_ssize_t count, Py_ssize_t passed,
+                PyObject **values)
+{
+    PyObject *const *items = ((PyTupleObject *)names)->ob_item;
+    return peek_in_other_order(dict, items, count, passed, values, 0, 0);
 }
 
 /* Nearly always, the dict's next key is the very object of the next name.  __init__ often sets
@@ -68,14 +76,16 @@ fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **valu
     Py_ssize_t position = 0, before = 0, next = 0;
     while (next < count && fj_compat_dict_next(dict, &position, &key, &value)) {
         if (FJ_UNLIKELY(key != items[next])) {
-            return peek_in_other_order(dict, items, count, values, before, next);
+            position = before;
+            break;
         }
         values[next++] = value;
         before = position;
     }
-    return next == count && PyDict_GET_SIZE(dict) == count
+    return FJ_LIKELY(next == count && PyDict_GET_SIZE(dict) == count) ||
+                   peek_in_other_order(dict, items, count, PASSED, values, position, next)
                ? 1
-               : peek_in_other_order(dict, items, count, values, position, next);
+               : look_up(dict, items, count, values);
 }
 
 int
@@ -86,7 +96,7 @@ fj_peek_dict(const FjNode *node, PyObject *dict, PyObject **children)
         return 0;
     }
     if (!(node->flags & FJ_NODE_PLAIN_KEYS)) {
-        return FJ_PEEK_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     if (node->code == FJ_DEFAULT_DICT) {
         PyObject *factory = PyObject_GetAttrString(dict, "default_factory");
@@ -118,10 +128,10 @@ read_values(FjContents *c, PyObject *dict, PyObject *keys, Py_ssize_t first)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
         if (value == NULL) {
-            c->count = first + i;
+            c->children.count = first + i;
             return PyErr_Occurred() ? -1 : 0;
         }
-        c->children[first + i] = value;
+        c->children.items[first + i] = value;
         int is_plain = PyUnicode_CheckExact(PyTuple_GET_ITEM(keys, i)) ||
                        PyLong_CheckExact(PyTuple_GET_ITEM(keys, i));
         c->flags &= is_plain ? FJ_NODE_PLAIN_KEYS : 0;
@@ -145,11 +155,11 @@ fj_contents_read_dict(FjContents *c, FjKindCode code, PyObject *dict, int is_sta
     if (fj_contents_reserve(c, PyTuple_GET_SIZE(c->aux) + has_factory) < 0) {
         return -1;
     }
-    c->trees = is_static ? c->count : has_factory;
+    c->children.trees = is_static ? c->children.count : has_factory;
     if (has_factory) {
-        c->children[0] = PyObject_GetAttrString(dict, "default_factory");
-        if (c->children[0] == NULL) {
-            c->count = 0;
+        c->children.items[0] = PyObject_GetAttrString(dict, "default_factory");
+        if (c->children.items[0] == NULL) {
+            c->children.count = 0;
             return -1;
         }
     }

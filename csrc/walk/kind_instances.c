@@ -22,10 +22,10 @@ read_module(FjContents *c, PyObject *object, FjNodeKind *kind)
     c->flags = wrapper ? FJ_NODE_WRAPPER : 0;
     c->type = Py_TYPE(object);
     c->aux = Py_NewRef((PyObject *)kind);
-    c->trees_end = kind->dynamic;
-    if (fj_fields_get_all(object, kind, count, fj_registry_missing(c->registry), c->children) <
-        0) {
-        c->count = 0;
+    c->children.trees_end = kind->dynamic;
+    if (fj_fields_get_all(object, kind, count, fj_registry_missing(c->registry),
+                          c->children.items) < 0) {
+        c->children.count = 0;
         return -1;
     }
     return 1;
@@ -34,25 +34,25 @@ read_module(FjContents *c, PyObject *object, FjNodeKind *kind)
 static int
 read_object(FjContents *c, PyObject *object, FjNodeKind *kind)
 {
+    FjReadChildren *children = &c->children;
     if (fj_contents_reserve(c, fj_node_kind_fields(kind)) < 0) {
         return -1;
     }
     c->code = FJ_OBJECT;
     c->type = kind->type;
     c->aux = Py_NewRef((PyObject *)kind);
-    c->trees_end = kind->dynamic;
-    c->dict_children = kind->dict_fields;
+    children->trees_end = kind->dynamic;
+    children->are_dicts = kind->dict_fields;
     c->runs_python = !fj_fields_are_plain(kind);
-    for (Py_ssize_t i = 0; i < c->count; i++) {
-        c->children[i] = fj_fields_getattr(object, kind, i);
-        if (c->children[i] == NULL) {
-            c->count = i;
+    for (Py_ssize_t i = 0; i < children->count; i++) {
+        children->items[i] = fj_fields_getattr(object, kind, i);
+        if (children->items[i] == NULL) {
+            children->count = i;
             return -1;
         }
-        if (kind->dict_fields != NULL && kind->dict_fields[i] &&
-            !PyDict_CheckExact(c->children[i])) {
+        if (fj_contents_is_dict(children, i) && !PyDict_CheckExact(children->items[i])) {
             /* Not what the class intends: its registered functions flatten this object. */
-            c->count = i + 1;
+            children->count = i + 1;
             fj_contents_clear(c);
             *c = (FjContents){
                 .registry = c->registry, .scratch = c->scratch, .is_new = c->is_new};
@@ -128,15 +128,15 @@ build_module(FjBuilder *b, const FjNode *node)
 static PyObject *
 make_once(FjBuilder *b, PyObject *factory)
 {
-    for (int i = 0; i < b->num_factories; i++) {
-        if (b->factories[i] == factory) {
-            return Py_NewRef(b->made[i]);
+    for (int i = 0; i < b->num_shared; i++) {
+        if (b->shared[i].factory == factory) {
+            return Py_NewRef(b->shared[i].made);
         }
     }
     PyObject *made = PyObject_CallNoArgs(factory);
-    if (made != NULL && b->num_factories < FJ_BUILD_FACTORIES) {
-        b->factories[b->num_factories] = factory;
-        b->made[b->num_factories++] = Py_NewRef(made);
+    if (made != NULL && b->num_shared < FJ_BUILD_SHARED) {
+        b->shared[b->num_shared].factory = factory;
+        b->shared[b->num_shared++].made = Py_NewRef(made);
     }
     return made;
 }
@@ -199,12 +199,14 @@ done:
     return result;
 }
 
-/* True if building sets the attributes without calling the class. */
+/* True if building sets the attributes without calling the class, which for FJ_BUILD_INIT
+ * hasn't changed since it was classified. */
 static int
 is_filled(FjNodeKind *kind)
 {
     return kind->build == FJ_BUILD_FILL ||
-           (kind->build == FJ_BUILD_INIT && fj_fields_are_as_classified(kind));
+           (kind->build == FJ_BUILD_INIT && fj_fields_are_plain(kind) &&
+            kind->plain_version != 0 && kind->plain_version == kind->init_version);
 }
 
 static PyObject *

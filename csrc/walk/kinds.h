@@ -3,14 +3,20 @@
  * A miss, a prefix and some containers of a match are read in one way: `read` returns the node
  * that the object would have, with references to the children.  A match usually *peeks*: it
  * knows the node, and borrows the children without running Python code.  The functions named
- * fj_peek_... are in the headers of the kinds (kind_dicts.h, kind_instances.h). */
+ * fj_peek_... are in kind_dicts.h. */
 #pragma once
 
 #include "base/scratch.h"
 #include "walk/build.h"
 
-/* A result of peeking. */
-#define FJ_PEEK_NEEDS_PYTHON (-2) /* can't be read without Python code */
+/* The children of a container that was read. */
+typedef struct {
+    PyObject **items; /* NULL if absent.  Owned by `owner` or, without one, by this */
+    PyObject *owner;  /* an immutable sequence (owned), or NULL */
+    Py_ssize_t count;
+    Py_ssize_t trees, trees_end; /* these children are trees, the others static fields */
+    const uint8_t *are_dicts;    /* true for a dict field (FjNodeKind.dict_fields), or NULL */
+} FjReadChildren;
 
 /* An object as the node it would have, and its children. */
 typedef struct {
@@ -22,17 +28,13 @@ typedef struct {
 
     /* Set by `read`: */
     FjKindCode code;
-    int flags;           /* of the node */
-    int runs_python;     /* matching the node runs Python code */
-    PyTypeObject *type;  /* as in FjNodeInfo.type; borrowed from the object */
-    PyObject *aux;       /* as in FjNode.aux; owned, or NULL */
-    PyObject *aux_data;  /* CUSTOM: owned, or NULL */
-    Py_ssize_t count;    /* of the children */
-    PyObject **children; /* NULL if absent.  Owned by `owner` or, without one, by this */
-    PyObject *owner;     /* an immutable sequence (owned), or NULL */
-    Py_ssize_t trees, trees_end;  /* these children are trees, the others static fields */
-    const uint8_t *dict_children; /* true for a dict field (FjNodeKind.dict_fields), or NULL */
-    const char *failed_to;        /* with an error: the operation of the error context */
+    int flags;          /* of the node */
+    int runs_python;    /* matching the node runs Python code */
+    PyTypeObject *type; /* as in FjNodeInfo.type; borrowed from the object */
+    PyObject *aux;      /* as in FjNode.aux; owned, or NULL */
+    PyObject *aux_data; /* CUSTOM: owned, or NULL */
+    FjReadChildren children;
+    const char *failed_to; /* with an error: the operation of the error context */
 } FjContents;
 
 typedef struct {
@@ -56,9 +58,10 @@ extern const FjReader *const fj_readers[FJ_CODE_COUNT];
 static inline int
 fj_contents_reserve(FjContents *contents, Py_ssize_t count)
 {
-    contents->children = fj_scratch_push(contents->scratch, count);
-    contents->count = contents->trees_end = count;
-    return contents->children == NULL ? -1 : 0;
+    contents->children = (FjReadChildren){.items = fj_scratch_push(contents->scratch, count),
+                                          .count = count,
+                                          .trees_end = count};
+    return contents->children.items == NULL ? -1 : 0;
 }
 
 /* The children are the items of a tuple (stolen; NULL is an earlier error).  1 or -1. */
@@ -68,24 +71,25 @@ fj_contents_of_tuple(FjContents *contents, PyObject *tuple)
     if (tuple == NULL) {
         return -1;
     }
-    contents->owner = tuple;
-    contents->count = contents->trees_end = PyTuple_GET_SIZE(tuple);
-    contents->children = ((PyTupleObject *)tuple)->ob_item;
+    contents->children = (FjReadChildren){.items = ((PyTupleObject *)tuple)->ob_item,
+                                          .owner = tuple,
+                                          .count = PyTuple_GET_SIZE(tuple),
+                                          .trees_end = PyTuple_GET_SIZE(tuple)};
     return 1;
 }
 
 /* (P) Drops the references to children. */
 static inline void
-fj_contents_drop(FjScratch *scratch, PyObject *owner, PyObject **children, Py_ssize_t count)
+fj_contents_drop(FjScratch *scratch, const FjReadChildren *children)
 {
-    if (owner != NULL) {
-        Py_DECREF(owner);
+    if (children->owner != NULL) {
+        Py_DECREF(children->owner);
     }
-    else if (children != NULL) {
-        for (Py_ssize_t i = 0; i < count; i++) {
-            Py_XDECREF(children[i]);
+    else if (children->items != NULL) {
+        for (Py_ssize_t i = 0; i < children->count; i++) {
+            Py_XDECREF(children->items[i]);
         }
-        fj_scratch_pop(scratch, children);
+        fj_scratch_pop(scratch, children->items);
     }
 }
 
@@ -93,16 +97,23 @@ fj_contents_drop(FjScratch *scratch, PyObject *owner, PyObject **children, Py_ss
 static inline void
 fj_contents_clear(FjContents *contents)
 {
-    fj_contents_drop(contents->scratch, contents->owner, contents->children, contents->count);
+    fj_contents_drop(contents->scratch, &contents->children);
     Py_XDECREF(contents->aux);
     Py_XDECREF(contents->aux_data);
 }
 
-/* True if child `i` is a tree and not static, by `trees` and `trees_end` of FjContents. */
+/* True if child `i` is a tree and not static. */
 static inline int
-fj_is_tree_child(Py_ssize_t trees, Py_ssize_t trees_end, Py_ssize_t i)
+fj_contents_is_tree(const FjReadChildren *children, Py_ssize_t i)
 {
-    return trees <= i && i < trees_end;
+    return children->trees <= i && i < children->trees_end;
+}
+
+/* True if child `i` is the dict of a dict field. */
+static inline int
+fj_contents_is_dict(const FjReadChildren *children, Py_ssize_t i)
+{
+    return children->are_dicts != NULL && children->are_dicts[i];
 }
 
 /* Raises a RuntimeError: other code changed the object while it was read.  Always -1. */

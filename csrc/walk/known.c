@@ -15,8 +15,9 @@
  * a record can therefore belong to a dead object, or to a new object in its place.  The check
  * is exact nevertheless:
  *
- * 1. No Python code runs from the start of a check until the walk has pushed the arrays.
- *    During that time no object changes, dies or is created.
+ * 1. No Python code runs from the start of a check until the arrays are pushed, or from the
+ *    start of a match until its argument is recorded.  During that time no object changes,
+ *    dies or is created.
  * 2. The check only follows addresses of live objects.  It compares the first container with
  *    the argument, which the caller holds.  It reads any other container after its parent's
  *    block equaled the copy: a live parent holds the address at that moment.
@@ -46,9 +47,10 @@
 #include "base/address_map.h"
 #include "structure/fields.h"
 #include "structure/record.h"
+#include "walk/kind_dicts.h"
 
 #define LONGEST_STREAK 64
-#define TRIED 1000 /* entries of a dict that are searched for a key */
+#define PASSED 1000 /* names passed for each key of a dict in a different order */
 
 /* A further occurrence of a numbered object. */
 typedef struct {
@@ -212,151 +214,186 @@ fj_known_push(const FjKnownArgument *argument, FjLeafBuf *arrays, FjLeafBuf *obj
 
 /* ---- recording ---- */
 
-int
-fj_known_start(FjKnownArgument *argument, PyObject *object)
+/* The walk that records an argument.  It visits the nodes in order: a container before its
+ * children.  The functions below return 1, or 0 if the object can't be recorded. */
+typedef struct {
+    FjKnownArgument *argument;
+    const FjStructure *structure;
+    const FjNode *first;
+    PyObject **objects;  /* of each node from `first` on; set with its parent */
+    PyObject **children; /* room for the children of any container */
+} Recording;
+
+static int
+set_children(const Recording *r, const FjNode *node, PyObject *const *children)
+{
+    const FjNode *child = node + 1;
+    for (uint32_t i = 0; i < node->arity; i++) {
+        r->objects[child - r->first] = children[i];
+        child = fj_structure_skip(r->structure, child);
+    }
+    return 1;
+}
+
+/* For a dict with exactly these keys: these very objects, which the Structure holds. */
+static int
+record_dict(const Recording *r, const FjNode *node, PyObject *keys, PyObject *dict)
+{
+    if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) != (Py_ssize_t)node->arity ||
+        !fj_peek_objects(dict, keys, node->arity, PASSED, r->children)) {
+        return 0;
+    }
+    fj_record_add_dict(&r->argument->record, dict);
+    return set_children(r, node, r->children);
+}
+
+/* For a Module that isn't a wrapper, without extra attributes. */
+static int
+record_module(const Recording *r, const FjNode *node, PyObject *object)
+{
+    const FjNodeKind *kind = fj_node_kind(node);
+    FjRecord *record = &r->argument->record;
+    FjFieldView view;
+    if (fj_fields_view(object, &view) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
+        return 0;
+    }
+    if (view.values == NULL && view.dict != NULL) {
+        fj_record_add(record, object, FJ_IN_ITS_DICT, &view.dict, 1);
+        return record_dict(r, node, kind->names, view.dict);
+    }
+    if (view.values == NULL || kind->placed != view.used || kind->reach > view.used) {
+        return 0;
+    }
+    /* The first values are the fields, none of them absent. */
+    fj_record_add(record, object, FJ_IN_VALUES, view.values, view.used);
+    for (uint32_t i = 0; i < node->arity; i++) {
+        r->children[i] = view.values[kind->places[i]];
+    }
+    return set_children(r, node, r->children);
+}
+
+static int
+record_object(const Recording *r, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjRecord *record = &r->argument->record;
+    FjRecorded *added = fj_record_add_fields(record, object, kind);
+    if (added == NULL) {
+        return 0;
+    }
+    if (added->place == FJ_IN_SLOTS && kind->dynamic == 1 && node[1].code == FJ_ARRAY) {
+        added->array = (uint32_t)r->argument->arrays.count + 1;
+    }
+    PyObject *const *end = (PyObject **)record->items.items + record->items.count;
+    return set_children(r, node, end - added->size);
+}
+
+/* Records a value by its snapshot, unless it is fixed and the Structure's own. */
+static int
+record_static(const Recording *r, const FjNode *node, PyObject *value)
+{
+    FjRecord *record = &r->argument->record;
+    FjSnapshot *snapshot = fj_structure_info(r->structure, node)->snapshot;
+    PyObject *expected = fj_structure_value(node);
+    if (value == expected && (node->flags & FJ_NODE_FIXED)) {
+        return 1;
+    }
+    if (snapshot == NULL) { /* a different inert object: its address can be reused */
+        return 0;
+    }
+    fj_record_add_static(record, value, snapshot, fj_snapshot_is_same);
+    if (value != expected) {
+        fj_record_add_static(record, expected, snapshot, fj_snapshot_is_same);
+    }
+    return 1;
+}
+
+static int
+record_ref(FjKnownArgument *argument, uint32_t number, PyObject *object)
+{
+    Ref *ref = fj_vector_append(&argument->refs, 1, sizeof(Ref));
+    if (ref != NULL) {
+        *ref = (Ref){object, number};
+    }
+    return ref != NULL;
+}
+
+static int
+record_any(const Recording *r, const FjNode *node, PyObject *object)
+{
+    FjKnownArgument *argument = r->argument;
+    switch (node->code) {
+    case FJ_NONE:
+        return 1;
+    case FJ_ARRAY:
+        return fj_vector_append_addresses(&argument->arrays, &object, 1);
+    case FJ_STATIC:
+        return record_static(r, node, object);
+    case FJ_TUPLE:
+    case FJ_LIST:
+    case FJ_NAMEDTUPLE:
+        fj_record_add_items(&argument->record, object,
+                            node->code == FJ_LIST ? FJ_IN_LIST : FJ_IN_TUPLE);
+        return set_children(r, node, PySequence_Fast_ITEMS(object));
+    case FJ_DICT:
+        return record_dict(r, node, node->aux, object);
+    case FJ_MODULE:
+        return record_module(r, node, object);
+    case FJ_OBJECT:
+        return record_object(r, node, object);
+    case FJ_CUSTOM:
+        return (node->flags & FJ_NODE_OWN_AUX) && record_static(r, node, object);
+    case FJ_REF:
+        return record_ref(argument, fj_node_number(node), object);
+    default:
+        return 0;
+    }
+}
+
+/* Records an argument that matches the subtree of `first`. */
+static int
+record(FjKnownArgument *argument, const FjStructure *structure, const FjNode *first,
+       PyObject *object)
+{
+    const FjNode *end = fj_structure_skip(structure, first);
+    PyObject **objects = PyMem_New(PyObject *, 2 * (size_t)(end - first));
+    if (objects == NULL) {
+        return 0;
+    }
+    const Recording r = {argument, structure, first, objects, objects + (end - first)};
+    int done = 1;
+    objects[0] = object;
+    for (const FjNode *node = first; node < end && done;) {
+        object = objects[node - first];
+        int is_fixed = node->code == FJ_TUPLE && object == node->aux;
+        if (node->flags & FJ_NODE_IDENTITY) {
+            done = fj_vector_append_addresses(&argument->objects, &object, 1);
+        }
+        done = done && (is_fixed || record_any(&r, node, object)) && !argument->record.failed;
+        node = is_fixed ? fj_structure_skip(structure, node) : node + 1;
+    }
+    PyMem_Free(objects);
+    return done;
+}
+
+void
+fj_known_note(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
+              PyObject *object)
 {
     argument->streak = object == argument->candidate ? argument->streak + 1 : 1;
     argument->candidate = object;
     if (argument->streak < argument->required_streak) {
-        return 0; /* the argument recorded before could come back */
+        return; /* the argument recorded before could come back */
     }
     forget(argument);
-    return 1;
-}
-
-void
-fj_known_end(FjKnownArgument *argument, int matched, PyObject *object, PyObject *const *arrays,
-             Py_ssize_t num_arrays, PyObject *const *objects, Py_ssize_t num_objects)
-{
-    if (!matched || argument->record.failed ||
-        !fj_vector_append_addresses(&argument->arrays, arrays, num_arrays) ||
-        !fj_vector_append_addresses(&argument->objects, objects, num_objects)) {
+    if (record(argument, structure, node, object)) {
+        argument->object = object;
+    }
+    else {
         give_up(argument);
-        return;
     }
-    argument->object = object;
-}
-
-void
-fj_known_fail(FjKnownArgument *argument)
-{
-    argument->record.failed = 1;
-}
-
-/* True if the first `count` keys are, as these very objects, keys of the dict. */
-static int
-has_keys(PyObject *dict, PyObject *keys, uint32_t count)
-{
-    Py_ssize_t position = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        PyObject *wanted = PyTuple_GET_ITEM(keys, i), *key, *value;
-        if ((!fj_compat_dict_next(dict, &position, &key, &value) || key != wanted) &&
-            fj_compat_dict_find_object(dict, wanted, TRIED, &position) == NULL) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static void
-add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *dict)
-{
-    if (PyDict_CheckExact(dict) && PyDict_GET_SIZE(dict) == (Py_ssize_t)count &&
-        has_keys(dict, keys, count)) {
-        fj_record_add_dict(&argument->record, dict);
-    }
-    else {
-        fj_known_fail(argument);
-    }
-}
-
-/* For a Module that isn't a wrapper, without extra attributes. */
-static void
-add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
-{
-    FjNodeKind *kind = fj_node_kind(node);
-    FjFieldView view;
-    if (fj_fields_view(object, &view) < 0) {
-        PyErr_Clear();
-        fj_known_fail(argument);
-    }
-    else if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
-        fj_known_fail(argument);
-    }
-    else if (view.values != NULL && kind->placed == view.used && kind->reach <= view.used) {
-        /* The first values are the fields, none of them absent. */
-        fj_record_add(&argument->record, object, FJ_IN_VALUES, view.values, view.used);
-    }
-    else if (view.values == NULL && view.dict != NULL) {
-        fj_record_add(&argument->record, object, FJ_IN_ITS_DICT, &view.dict, 1);
-        add_dict(argument, kind->names, node->arity, view.dict);
-    }
-    else {
-        fj_known_fail(argument);
-    }
-}
-
-static void
-add_object(FjKnownArgument *argument, const FjNode *node, PyObject *object,
-           Py_ssize_t num_arrays)
-{
-    FjNodeKind *kind = fj_node_kind(node);
-    FjRecorded *added = fj_record_add_fields(&argument->record, object, kind);
-    if (added != NULL && added->place == FJ_IN_SLOTS && kind->dynamic == 1 &&
-        node[1].code == FJ_ARRAY) {
-        added->array = (uint32_t)num_arrays + 1;
-    }
-}
-
-void
-fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
-             PyObject *object, Py_ssize_t num_arrays)
-{
-    const PyTypeObject *type = fj_structure_info(structure, node)->type;
-    FjRecord *record = &argument->record;
-    if (record->failed || (type != NULL && Py_TYPE(object) != type)) {
-        record->failed = 1;
-        return;
-    }
-    if (object == node->aux || (node->flags & FJ_NODE_OWN_AUX)) {
-        return; /* a fixed tuple is known by its address, a static by its snapshot */
-    }
-    if (type == &PyDict_Type) {
-        add_dict(argument, node->aux, node->arity, object);
-    }
-    else if (node->code == FJ_MODULE) {
-        add_module(argument, node, object);
-    }
-    else if (fj_node_has_kind(node) && node->code != FJ_NAMEDTUPLE) {
-        add_object(argument, node, object, num_arrays);
-    }
-    else if (PyList_CheckExact(object) || PyTuple_Check(object)) {
-        fj_record_add_items(record, object, PyTuple_Check(object) ? FJ_IN_TUPLE : FJ_IN_LIST);
-    }
-    else {
-        record->failed = 1;
-    }
-}
-
-void
-fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure,
-                    const FjNode *node, PyObject *value)
-{
-    FjSnapshot *snapshot = fj_structure_info(structure, node)->snapshot;
-    PyObject *expected = fj_structure_value(node);
-    fj_record_add_static(&argument->record, value, snapshot, fj_snapshot_is_same);
-    if (value != expected) {
-        fj_record_add_static(&argument->record, expected, snapshot, fj_snapshot_is_same);
-    }
-}
-
-void
-fj_known_add_ref(FjKnownArgument *argument, PyObject *object, uint32_t number)
-{
-    Ref *ref = fj_vector_append(&argument->refs, 1, sizeof(Ref));
-    if (ref == NULL) {
-        fj_known_fail(argument);
-        return;
-    }
-    *ref = (Ref){object, number};
 }

@@ -2,8 +2,7 @@
  * as before, and unchanged, isn't walked.  The head of known.c shows that this is exact
  * although it holds no references.
  *
- * match.c checks arguments here and records them during a borrowed walk.  Nothing here runs
- * Python code or fails: without memory, nothing is remembered. */
+ * Nothing here runs Python code or fails: without memory, nothing is remembered. */
 #pragma once
 
 #include "base/common.h"
@@ -44,25 +43,7 @@ int fj_known_push(const FjKnownArgument *argument, FjLeafBuf *arrays, FjLeafBuf 
 
 /* ---- recording ---- */
 
-/* Called before walking an argument without a valid record.  1 if recording is worthwhile: the
- * walk then adds each container, parents first. */
-int fj_known_start(FjKnownArgument *argument, PyObject *object);
-
-/* Ends the recording of a walk that pushed `arrays` and `objects`. */
-void fj_known_end(FjKnownArgument *argument, int matched, PyObject *object,
-                  PyObject *const *arrays, Py_ssize_t num_arrays, PyObject *const *objects,
-                  Py_ssize_t num_objects);
-
-/* The walk found something that can't be recorded. */
-void fj_known_fail(FjKnownArgument *argument);
-
-/* Adds a container, which might not match the node.  `num_arrays` arrays come before it. */
-void fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
-                  PyObject *object, Py_ssize_t num_arrays);
-
-/* Adds a value that was compared with the node's snapshot. */
-void fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure,
-                         const FjNode *node, PyObject *value);
-
-/* Adds a further occurrence of an object, with its number. */
-void fj_known_add_ref(FjKnownArgument *argument, PyObject *object, uint32_t number);
+/* Called after a borrowed match of an argument without a valid record.  If it has been the
+ * same object for some calls, records it in a second walk. */
+void fj_known_note(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
+                   PyObject *object);

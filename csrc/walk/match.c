@@ -5,53 +5,46 @@
  *
  *   borrowed  Runs no Python code, so nothing can change or be freed, and takes no
  *             references.  Common containers allocate nothing while the buffers are large
- *             enough.  Returns FJ_MATCH_NEEDS_PYTHON if an object can't be compared without
+ *             enough.  Returns FJ_NEEDS_PYTHON if an object can't be compared without
  *             Python code.
  *   held      Can run Python code, and holds a reference to each object it looks at.
  *
  * A hit starts borrowed unless the Structure has `may_run_python`, and usually ends so.
  * Without `may_run_python`, every static (a leaf or field that isn't an array) is inert
- * (statics.h) or has a python_free snapshot (snapshot.h), no leaf needs `is_array`, all keys
- * are plain, and every container is read directly.  After FJ_MATCH_NEEDS_PYTHON, the match
+ * (statics.h) or has a snapshot without `may_run_python`, no leaf needs `is_array`, all keys
+ * are plain, and every container is read directly.  After FJ_NEEDS_PYTHON, the match
  * starts over in held mode.
  *
  * Without a GIL, other threads can change a container at any time, so every match is held: the
  * children are read in one step, under the container's lock.  Most of a model consists of
  * statics that are the Structure's very objects.  These need no references.
  *
- * If a large argument has been the same object for some calls, a borrowed walk records it
- * (known.h).  While it is unchanged, it isn't walked.
+ * If a large argument has been the same object for some calls, it is recorded after a borrowed
+ * match (known.h).  While it is unchanged, it isn't walked.
  *
  * Numbered objects (Sharing in structure.h) are pushed too, before their children.  A REF
  * matches the object with its number, and all numbered objects must be distinct.
  *
- * Invariant: unless the result is FJ_MATCH_YES, the buffers keep their former sizes.
+ * Invariant: unless the result is 1, the buffers keep their former sizes.
  *
  * Python code runs only in held mode (match_nodes.c). */
 #include "walk/match.h"
 
 #include "walk/match_nodes.h"
 
-/* Checks a large argument, or matches it and records it if that is worthwhile. */
+/* Checks a large argument, or matches it. */
 static FJ_NOINLINE int
 match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
 {
-    Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
+    const FjNode *node = m->next;
     if (FJ_LIKELY(fj_known_check(argument, m->registry, object))) {
-        m->next = fj_structure_skip(m->structure, m->next);
+        m->next = fj_structure_skip(m->structure, node);
         return fj_known_push(argument, m->arrays, m->objects);
     }
-    if (m->is_try || !fj_known_start(argument, object)) {
-        return fj_match_node(m, object);
-    }
-    m->recording = argument;
-    m->first_array = m->arrays->count;
     int result = fj_match_node(m, object);
-    m->recording = NULL;
-    fj_known_end(argument, result == FJ_MATCH_YES, object, m->arrays->items + m->first_array,
-                 m->arrays->count - m->first_array,
-                 m->objects == NULL ? NULL : m->objects->items + first_object,
-                 m->objects == NULL ? 0 : m->objects->count - first_object);
+    if (result > 0 && !m->is_try) {
+        fj_known_note(argument, m->structure, node, object);
+    }
     return result;
 }
 
@@ -63,7 +56,7 @@ match_argument(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
         m->next++;
         return object == NULL;
     }
-    return object == NULL     ? FJ_MATCH_NO
+    return object == NULL     ? 0
            : argument != NULL ? match_large(m, object, argument)
                               : fj_match_node(m, object);
 }
@@ -75,18 +68,18 @@ match_arguments(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
 {
     Py_ssize_t arrays_before = m->arrays->count;
     FjKnownArguments *recorded = m->holds ? NULL : known;
-    int result = FJ_MATCH_YES;
-    for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+    int result = 1;
+    for (Py_ssize_t i = 0; i < count && result > 0; i++) {
         result = match_argument(m, objects[i],
                                 recorded == NULL ? NULL : fj_known_find(recorded, i));
-        if (result == FJ_MATCH_NO && m->hint != NULL && !m->is_try) {
-            m->hint->failed = i;
+        if (result == 0 && m->attempts != NULL && !m->is_try) {
+            m->attempts->failed = i;
         }
     }
-    if (result == FJ_MATCH_YES && m->structure->num_identities > 0) {
+    if (result > 0 && m->structure->num_identities > 0) {
         result = fj_known_are_distinct(known, m->objects->items, m->objects->count);
     }
-    if (FJ_UNLIKELY(result != FJ_MATCH_YES)) {
+    if (FJ_UNLIKELY(result <= 0)) {
         fj_leafbuf_truncate(m->arrays, arrays_before);
         if (m->objects != NULL) {
             fj_leafbuf_truncate(m->objects, 0);
@@ -95,46 +88,55 @@ match_arguments(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
     return result;
 }
 
-static FjMatch
+static int
 match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
 {
     const FjNode *first = m->next;
     if (!FJ_FREE_THREADED && !m->structure->may_run_python) {
         int result = match_arguments(m, objects, count, known);
-        if (FJ_LIKELY(result != FJ_MATCH_NEEDS_PYTHON)) {
-            return (FjMatch)result;
+        if (FJ_LIKELY(result != FJ_NEEDS_PYTHON)) {
+            return result;
         }
     }
     if (fj_compat_enter_frames() < 0) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     m->next = first;
     m->holds = 1;
     /* Use nothing remembered from before Python code ran, except what this call owns. */
     int result = match_arguments(m, objects, count, FJ_FREE_THREADED ? known : NULL);
     fj_compat_leave_frames();
-    return (FjMatch)result;
+    return result;
 }
 
-FjMatch
+/* `stack` has FJ_SCRATCH_INLINE items. */
+static inline FjMatcher
+matcher_of(FjStructure *structure, const FjNode *first, FjLeafBuf *arrays, FjLeafBuf *objects,
+           PyObject **stack)
+{
+    return (FjMatcher){.structure = structure,
+                       .registry = structure->registry,
+                       .scratch = fj_scratch_of(stack),
+                       .arrays = arrays,
+                       .objects = objects,
+                       .next = first};
+}
+
+int
 fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
-                   FjMatchHint *hint)
+                   FjMatchAttempts *attempts)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .scratch = fj_scratch_of(stack),
-                   .arrays = arrays,
-                   .objects = objects,
-                   .next = structure->nodes + 1,
-                   .hint = hint};
+    FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
+    m.attempts = attempts;
     if (!FJ_FREE_THREADED && *known == NULL) {
         *known = fj_known_new(structure);
     }
     if (structure->num_identities > 0 &&
-        fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0) {
-        return FJ_MATCH_ERROR;
+        (objects == NULL ||
+         fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0)) {
+        return objects == NULL ? 0 : -1;
     }
 #if FJ_FREE_THREADED
     /* Here it only remembers distinct objects.  While taken, it belongs to this call. */
@@ -142,7 +144,7 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
     if (structure->num_identities > 0 && taken == NULL) {
         taken = fj_known_new(structure);
     }
-    FjMatch result = match_all(&m, arguments, structure->nodes[0].arity, taken);
+    int result = match_all(&m, arguments, structure->nodes[0].arity, taken);
     fj_known_free(taken == NULL ? NULL : fj_exchange(known, taken));
     return result;
 #else
@@ -152,50 +154,41 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
 
 int
 fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *arguments,
-             FjMatchHint *hint, FjLeafBuf *arrays, FjLeafBuf *objects)
+             FjMatchAttempts *attempts, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .scratch = fj_scratch_of(stack),
-                   .arrays = arrays,
-                   .objects = objects,
-                   .next = structure->nodes + 1,
-                   .is_try = 1,
-                   .hint = hint};
+    FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
     Py_ssize_t before = arrays->count, count = structure->nodes[0].arity;
     Py_ssize_t num_objects = (Py_ssize_t)structure->num_identities;
-    int result = FJ_MATCH_YES;
+    int result = 1;
+    m.is_try = 1;
+    m.attempts = attempts;
     if (FJ_FREE_THREADED || structure->may_run_python ||
         (num_objects > 0 && objects == NULL)) {
         return 0;
     }
     if (num_objects > 0) { /* a REF needs the objects of the arguments before it */
-        result = fj_leafbuf_reserve(objects, num_objects) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+        result = fj_leafbuf_reserve(objects, num_objects) < 0 ? -1 : 1;
     }
     else if (count > 1) {
-        for (Py_ssize_t i = 0; i < hint->failed; i++) {
+        for (Py_ssize_t i = 0; i < attempts->failed; i++) {
             m.next = fj_structure_skip(structure, m.next);
         }
-        result = match_argument(&m, arguments[hint->failed], NULL);
+        result = match_argument(&m, arguments[attempts->failed], NULL);
         fj_leafbuf_truncate(arrays, before);
         m.next = structure->nodes + 1;
     }
-    if (result == FJ_MATCH_YES) {
+    if (result > 0) {
         result = match_arguments(&m, arguments, count, known);
     }
     PyErr_Clear(); /* without memory, flattening fails too */
-    return result == FJ_MATCH_YES;
+    return result > 0;
 }
 
-FjMatch
+int
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
     PyObject *stack[FJ_SCRATCH_INLINE];
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .scratch = fj_scratch_of(stack),
-                   .arrays = arrays,
-                   .next = structure->nodes};
+    FjMatcher m = matcher_of(structure, structure->nodes, arrays, NULL, stack);
     return match_all(&m, &tree, 1, NULL);
 }

@@ -7,18 +7,8 @@
 #include "structure/fields.h"
 #include "structure/statics.h"
 #include "walk/kind_dicts.h"
-#include "walk/kind_instances.h"
 
-/* These functions return an FjMatch or FJ_MATCH_NEEDS_PYTHON. */
-
-/* Stops recording: this address no longer identifies the object. */
-static inline void
-fail_record(FjMatcher *m)
-{
-    if (m->recording != NULL) {
-        fj_known_fail(m->recording);
-    }
-}
+/* These functions return 1, 0, -1 or, in borrowed mode, FJ_NEEDS_PYTHON. */
 
 /* ---- leaves ---- */
 
@@ -28,7 +18,7 @@ is_array(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_registry_kind(m->registry, object);
     if (kind == NULL) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     FjKindCode code = fj_registry_code(m->registry, kind);
     Py_DECREF(kind);
@@ -43,19 +33,18 @@ match_other(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     const FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
     if (!m->holds && (kind == NULL || kind->code == FJ_MAYBE_ARRAY)) {
-        return FJ_MATCH_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
     int result = m->holds ? is_array(m, node, object)
                           : fj_structure_takes_number(m->structure, node, object);
-    return result == FJ_MATCH_YES && fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR
-                                                                            : result;
+    return result > 0 && fj_leafbuf_push(m->arrays, object) < 0 ? -1 : result;
 }
 
 static int
 match_array(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
-        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? -1 : 1;
     }
     return match_other(m, node, object);
 }
@@ -66,8 +55,8 @@ match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     int is_now_array =
         node->flags & FJ_NODE_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object) : 0;
-    return is_now_array < 0 ? FJ_MATCH_ERROR
-           : is_now_array   ? FJ_MATCH_NO
+    return is_now_array < 0 ? -1
+           : is_now_array   ? 0
                             : fj_structure_has(m->structure, node, object);
 }
 
@@ -75,26 +64,12 @@ match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (m->hint != NULL && m->hint->same_object_only && object != fj_structure_value(node)) {
-        m->hint->skipped = 1;
-        return FJ_MATCH_NO;
+    if (m->attempts != NULL && m->attempts->same_object_only &&
+        object != fj_structure_value(node)) {
+        m->attempts->skipped = 1;
+        return 0;
     }
-    int same = fj_structure_match(m->structure, node, object);
-    if (same == FJ_SNAPSHOT_NEEDS_PYTHON) {
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
-    if (same > 0 && m->recording != NULL) {
-        fj_known_add_static(m->recording, m->structure, node, object);
-    }
-    return same;
-}
-
-/* Two inert statics that are different objects. */
-static FJ_NOINLINE int
-match_inert(FjMatcher *m, PyObject *expected, PyObject *object)
-{
-    fail_record(m);
-    return fj_static_equal(m->registry, expected, object);
+    return fj_structure_match(m->structure, node, object);
 }
 
 /* Matches a static or the aux data of a custom node with `expected`, the node's own. */
@@ -102,27 +77,21 @@ static inline int
 match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object)
 {
     if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_FIXED)) {
-        return FJ_MATCH_YES;
+        return 1;
     }
     if (Py_TYPE(object) != Py_TYPE(expected)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     if (FJ_UNLIKELY(m->holds)) {
         return match_held_value(m, node, object);
     }
     /* FJ_NODE_FIXED isn't enough: the class could have gained an __eq__ since then. */
-    return fj_static_is_inert(m->registry, expected) ? match_inert(m, expected, object)
-                                                     : match_mutable_static(m, node, object);
+    return fj_static_is_inert(m->registry, expected)
+               ? fj_static_equal(m->registry, expected, object)
+               : match_mutable_static(m, node, object);
 }
 
 /* ---- children ---- */
-
-static FJ_NOINLINE int
-match_missing(FjMatcher *m, PyObject *object)
-{
-    fail_record(m);
-    return object == NULL || object == fj_registry_missing(m->registry);
-}
 
 /* `object` is NULL if the child is absent. */
 static inline int
@@ -130,9 +99,9 @@ match_child(FjMatcher *m, PyObject *object)
 {
     if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
         m->next++;
-        return match_missing(m, object);
+        return object == NULL || object == fj_registry_missing(m->registry);
     }
-    return object == NULL ? FJ_MATCH_NO : fj_match_node(m, object);
+    return object == NULL ? 0 : fj_match_node(m, object);
 }
 
 /* match_children for one child. */
@@ -142,12 +111,12 @@ match_field(FjMatcher *m, PyObject *object)
     const FjNode *node = m->next;
     if (object == node->aux && (node->flags & FJ_NODE_FIXED)) {
         m->next++;
-        return FJ_MATCH_YES;
+        return 1;
     }
     if (node->code == FJ_ARRAY && object != NULL &&
         Py_TYPE(object) == m->registry->array_type) {
         m->next++;
-        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? -1 : 1;
     }
     return match_child(m, object);
 }
@@ -168,20 +137,20 @@ match_children(FjMatcher *m, PyObject *const *children, uint32_t count)
         else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
             node++;
             if (FJ_UNLIKELY(fj_leafbuf_push(m->arrays, object) < 0)) {
-                return FJ_MATCH_ERROR;
+                return -1;
             }
         }
         else {
             m->next = node;
             int result = match_child(m, object);
-            if (result != FJ_MATCH_YES) {
+            if (result <= 0) {
                 return result;
             }
             node = m->next;
         }
     }
     m->next = node;
-    return FJ_MATCH_YES;
+    return 1;
 }
 
 /* Copies borrowed children and holds them; their first node is `node`.  Children that need no
@@ -203,12 +172,12 @@ hold(FjMatcher *m, const FjNode *node, PyObject *const *borrowed, PyObject **chi
             while (i > 0) {
                 Py_XDECREF(children[--i]); /* the container holds them */
             }
-            return FJ_MATCH_NO;
+            return 0;
         }
         children[i] = Py_XNewRef(child);
         node = node->arity == 0 ? node + 1 : fj_structure_skip(m->structure, node);
     }
-    return FJ_MATCH_YES;
+    return 1;
 }
 
 /* (P) Matches children from `hold`.  Moves arrays to the buffer, which leaves NULL. */
@@ -216,15 +185,15 @@ static int
 match_held_children(FjMatcher *m, PyObject **children, uint32_t count)
 {
     const PyTypeObject *array_type = m->registry->array_type;
-    int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+    int result = 1;
+    for (uint32_t i = 0; i < count && result > 0; i++) {
         PyObject *child = children[i];
         if (child == NULL) {
             m->next++;
         }
         else if (m->next->code == FJ_ARRAY && Py_TYPE(child) == array_type) {
             if (fj_leafbuf_reserve(m->arrays, 1) < 0) {
-                return FJ_MATCH_ERROR;
+                return -1;
             }
             m->arrays->items[m->arrays->count++] = child;
             children[i] = NULL;
@@ -245,7 +214,7 @@ match_sequence(FjMatcher *m, const FjNode *node, PyObject *sequence)
 {
     return Py_SIZE(sequence) == (Py_ssize_t)node->arity
                ? match_children(m, PySequence_Fast_ITEMS(sequence), node->arity)
-               : FJ_MATCH_NO;
+               : 0;
 }
 
 static FJ_NOINLINE int
@@ -253,33 +222,42 @@ match_dict(FjMatcher *m, const FjNode *node, PyObject *dict)
 {
     PyObject **children = fj_scratch_push(&m->scratch, node->arity);
     if (children == NULL) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     int result = fj_peek_dict(node, dict, children);
-    if (FJ_LIKELY(result == FJ_MATCH_YES)) {
+    if (FJ_LIKELY(result > 0)) {
         result = match_children(m, children, node->arity);
     }
     fj_scratch_pop(&m->scratch, children);
     return result;
 }
 
+/* True if a Module has as many attributes as a node's. */
+static inline int
+is_alike(const FjNode *node, Py_ssize_t used)
+{
+    return (used != fj_node_kind_fields(fj_node_kind(node))) ==
+           !!(node->flags & FJ_NODE_WRAPPER);
+}
+
 static int
 match_module(FjMatcher *m, const FjNode *node, PyObject *object)
 {
+    FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
-    PyObject *const *values;
     if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
-    if (FJ_UNLIKELY(!fj_peek_is_alike(node, view.used))) {
-        return FJ_MATCH_NO;
+    if (FJ_UNLIKELY(!is_alike(node, view.used))) {
+        return 0;
     }
-    if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
-        return match_children(m, values, node->arity);
+    if (FJ_LIKELY(view.values != NULL && fj_fields_in_order(kind) &&
+                  !(node->flags & FJ_NODE_WRAPPER))) {
+        return match_children(m, view.values, node->arity);
     }
-    int result = fj_fields_are_python_free(&view) ? FJ_MATCH_YES : FJ_MATCH_NEEDS_PYTHON;
-    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
-        result = match_field(m, fj_fields_peek(&view, fj_node_kind(node), i));
+    int result = fj_fields_have_str_names(&view) ? 1 : FJ_NEEDS_PYTHON;
+    for (uint32_t i = 0; i < node->arity && result > 0; i++) {
+        result = match_field(m, fj_fields_peek(&view, kind, i));
     }
     return result;
 }
@@ -291,12 +269,12 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
     FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
     if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
-        return FJ_MATCH_NEEDS_PYTHON;
+        return FJ_NEEDS_PYTHON;
     }
-    int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+    int result = 1;
+    for (uint32_t i = 0; i < node->arity && result > 0; i++) {
         PyObject *value = fj_fields_peek_object(object, &view, kind, i);
-        result = value == NULL ? FJ_MATCH_NEEDS_PYTHON : match_field(m, value);
+        result = value == NULL ? FJ_NEEDS_PYTHON : match_field(m, value);
     }
     return result;
 }
@@ -307,7 +285,7 @@ static int
 peek_and_hold(FjMatcher *m, const FjNode *node, PyObject *container, PyObject **children)
 {
     PyObject *const *borrowed = children;
-    int result = FJ_MATCH_NEEDS_PYTHON;
+    int result = FJ_NEEDS_PYTHON;
     if (node->code == FJ_LIST) {
         borrowed = ((PyListObject *)container)->ob_item;
         result = PyList_GET_SIZE(container) == (Py_ssize_t)node->arity;
@@ -317,12 +295,11 @@ peek_and_hold(FjMatcher *m, const FjNode *node, PyObject *container, PyObject **
     }
     else if (node->code == FJ_MODULE) {
         result =
-            fj_peek_is_alike(node, PyDict_GET_SIZE(container))
+            is_alike(node, PyDict_GET_SIZE(container))
                 ? fj_peek_names(container, fj_node_kind(node)->names, node->arity, children)
-                : FJ_MATCH_NO;
+                : 0;
     }
-    return result == FJ_MATCH_YES ? hold(m, node + 1, borrowed, children, node->arity)
-                                  : result;
+    return result > 0 ? hold(m, node + 1, borrowed, children, node->arity) : result;
 }
 
 /* Returns the list or dict whose lock protects the children (new reference).  NULL without an
@@ -343,14 +320,14 @@ static int
 has_contents(FjMatcher *m, const FjNode *node, const FjContents *c)
 {
     PyObject *value = c->code == FJ_CUSTOM ? c->aux_data : c->aux;
-    if (c->code != node->code || c->count != (Py_ssize_t)node->arity ||
+    if (c->code != node->code || c->children.count != (Py_ssize_t)node->arity ||
         c->type != fj_structure_info(m->structure, node)->type ||
         ((c->flags ^ node->flags) & FJ_NODE_WRAPPER) ||
         (fj_node_has_kind(node) && c->aux != node->aux)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     return fj_structure_value(node) == NULL || c->keys != NULL
-               ? FJ_MATCH_YES
+               ? 1
                : match_value(m, node, fj_structure_value(node), value);
 }
 
@@ -360,7 +337,7 @@ read_contents(FjMatcher *m, const FjNode *node, PyObject *object, FjContents *c)
 {
     int is_dict = PyDict_Check(object) && fj_structure_value(node) == node->aux;
     if (is_dict && PyDict_GET_SIZE(object) != PyTuple_GET_SIZE(node->aux)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     if (is_dict && node->code != FJ_ORDERED_DICT && (node->flags & FJ_NODE_PLAIN_KEYS) &&
         fj_compat_dict_is_unicode(object)) {
@@ -375,7 +352,7 @@ read_contents(FjMatcher *m, const FjNode *node, PyObject *object, FjContents *c)
         PyErr_ExceptionMatches(PyExc_Exception) &&
         !PyErr_ExceptionMatches(PyExc_MemoryError)) {
         PyErr_Clear(); /* flattening raises it later, with the path */
-        result = FJ_MATCH_NO;
+        result = 0;
     }
     return result > 0 ? has_contents(m, node, c) : result;
 }
@@ -387,26 +364,24 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
     FjContents contents = {.registry = m->registry, .scratch = &m->scratch};
     PyObject **children = fj_scratch_push(&m->scratch, node->arity);
     if (children == NULL) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     PyObject *container = container_of(node, object);
-    int result = FJ_MATCH_NEEDS_PYTHON;
+    int result = FJ_NEEDS_PYTHON;
     if (container != NULL) {
-        FJ_LOCK(container);
-        result = peek_and_hold(m, node, container, children);
-        FJ_UNLOCK();
+        FJ_LOCKED(container, result = peek_and_hold(m, node, container, children));
         Py_DECREF(container);
     }
     else if (PyErr_Occurred()) {
-        result = FJ_MATCH_ERROR;
+        result = -1;
     }
-    if (result == FJ_MATCH_NEEDS_PYTHON) {
+    if (result == FJ_NEEDS_PYTHON) {
         result = read_contents(m, node, object, &contents);
-        if (result == FJ_MATCH_YES) {
-            result = hold(m, node + 1, contents.children, children, node->arity);
+        if (result > 0) {
+            result = hold(m, node + 1, contents.children.items, children, node->arity);
         }
     }
-    if (result == FJ_MATCH_YES) {
+    if (result > 0) {
         result = match_held_children(m, children, node->arity);
         fj_drop_children(children, node->arity);
     }
@@ -420,11 +395,11 @@ static FJ_NOINLINE int
 match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (Py_TYPE(object) != fj_structure_type(m->structure, node)) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     if (node->code == FJ_TUPLE && object == node->aux) {
         m->next = fj_structure_skip(m->structure, node);
-        return FJ_MATCH_YES;
+        return 1;
     }
     if (node->flags & FJ_NODE_OWN_AUX) {
         return match_value(m, node, fj_structure_value(node), object);
@@ -435,24 +410,17 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
                : match_held(m, node, object);
 }
 
-/* Pushes a numbered object, and adds a container to the current record. */
 static FJ_NOINLINE void
-note_container(FjMatcher *m, const FjNode *node, PyObject *object)
+push_numbered(FjMatcher *m, PyObject *object)
 {
-    if (m->recording != NULL) {
-        fj_known_add(m->recording, m->structure, node, object,
-                     m->arrays->count - m->first_array);
-    }
-    if (node->flags & FJ_NODE_IDENTITY) {
-        fj_leafbuf_push_reserved(m->objects, object);
-    }
+    (void)fj_leafbuf_push(m->objects, object); /* has room for all */
 }
 
 static FJ_NOINLINE int
 match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (Py_TYPE(object) != fj_structure_info(m->structure, node)->type) {
-        return FJ_MATCH_NO;
+        return 0;
     }
     switch (node->code) {
     case FJ_NAMEDTUPLE:
@@ -463,15 +431,15 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
     default:
         return node->flags & FJ_NODE_OWN_AUX
                    ? match_value(m, node, fj_structure_value(node), object)
-                   : FJ_MATCH_NEEDS_PYTHON;
+                   : FJ_NEEDS_PYTHON;
     }
 }
 
 static int
 match_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL)) {
-        note_container(m, node, object);
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY)) {
+        push_numbered(m, object);
     }
     if (FJ_UNLIKELY(m->holds)) {
         return match_held_container(m, node, object);
@@ -480,17 +448,15 @@ match_container(FjMatcher *m, const FjNode *node, PyObject *object)
     case FJ_TUPLE:
         if (object == node->aux) { /* can't have changed */
             m->next = fj_structure_skip(m->structure, node);
-            return FJ_MATCH_YES;
+            return 1;
         }
-        return PyTuple_CheckExact(object) ? match_sequence(m, node, object) : FJ_MATCH_NO;
+        return PyTuple_CheckExact(object) ? match_sequence(m, node, object) : 0;
     case FJ_LIST:
-        return PyList_CheckExact(object) ? match_sequence(m, node, object) : FJ_MATCH_NO;
+        return PyList_CheckExact(object) ? match_sequence(m, node, object) : 0;
     case FJ_MODULE:
-        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
-                                                           : FJ_MATCH_NO;
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object) : 0;
     case FJ_OBJECT:
-        return Py_TYPE(object) == fj_node_kind(node)->type ? match_object(m, node, object)
-                                                           : FJ_MATCH_NO;
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_object(m, node, object) : 0;
     default:
         return match_rare_container(m, node, object);
     }
@@ -501,23 +467,19 @@ static int
 match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (Py_EnterRecursiveCall(" while matching a pytree")) {
-        return FJ_MATCH_ERROR;
+        return -1;
     }
     int result = match_container(m, node, object);
     Py_LeaveRecursiveCall();
     return result;
 }
 
-/* The object with this number was pushed before the REF. */
+/* Only arguments have a REF.  The object with its number was pushed before. */
 static FJ_NOINLINE int
 match_ref(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    uint32_t number = fj_node_number(node);
-    if (m->recording != NULL) {
-        fj_known_add_ref(m->recording, object, number);
-    }
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): only arguments have a REF. */
-    return m->objects->items[number] == object;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
+    return m->objects->items[fj_node_number(node)] == object;
 }
 
 int

@@ -5,23 +5,18 @@
 #include "walk/kinds.h"
 #include "walk/match.h"
 
-/* Only in borrowed mode. */
-#define FJ_MATCH_NEEDS_PYTHON FJ_PEEK_NEEDS_PYTHON
-
 typedef struct {
     FjStructure *structure;
     FjRegistry *registry;
     FjLeafBuf *arrays;
-    FjLeafBuf *objects;         /* the numbered ones, or NULL without any */
-    FjScratch scratch;          /* for children that are read */
-    FjKnownArgument *recording; /* being recorded, or NULL */
-    Py_ssize_t first_array;     /* number of arrays before this argument's */
+    FjLeafBuf *objects; /* the numbered ones, or NULL without any */
+    FjScratch scratch;  /* for children that are read */
     const FjNode *next;
-    int holds;         /* the mode */
-    int is_try;        /* records nothing */
-    FjMatchHint *hint; /* or NULL */
+    int holds;                 /* the mode */
+    int is_try;                /* records nothing */
+    FjMatchAttempts *attempts; /* or NULL */
 } FjMatcher;
 
-/* (P) in held mode.  Matches a tree with the nodes from `next` on.  Returns an FjMatch or
- * FJ_MATCH_NEEDS_PYTHON, with buffers that can be partly filled. */
+/* (P) in held mode.  Matches a tree with the nodes from `next` on.  1, 0, -1 or, in borrowed
+ * mode, FJ_NEEDS_PYTHON, with buffers that can be partly filled. */
 int fj_match_node(FjMatcher *m, PyObject *object);

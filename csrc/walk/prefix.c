@@ -18,65 +18,17 @@ typedef struct {
     const char *model; /* of the Structure */
 } Prefix;
 
-/* ---- differences ---- */
-
-/* Raises a ValueError: the tree has `found` at a node, the Structure `expected`.  `what` names
- * the difference (`difference` in _base/_messages.py).  Steals both (NULL: an error). */
-static int
-raise_difference(const Prefix *p, const FjNode *node, const char *what, PyObject *found,
-                 PyObject *expected)
-{
-    PyObject *path =
-        found == NULL || expected == NULL
-            ? NULL
-            : fj_path_of_node(p->structure, (uint32_t)(node - p->structure->nodes));
-    PyObject *text = path == NULL
-                         ? NULL
-                         : fj_messages_call(p->structure->registry, "difference", "(sOssOO)",
-                                            what, path, p->name, p->model, found, expected);
-    if (text != NULL) {
-        PyErr_SetObject(PyExc_ValueError, text);
-    }
-    Py_XDECREF(path);
-    Py_XDECREF(text);
-    Py_XDECREF(found);
-    Py_XDECREF(expected);
-    return -1;
-}
-
-/* NULL stands for an absent part.  Always -1. */
+/* Raises a ValueError: `found`, in the tree, differs from a node.  `what` names the
+ * difference, and `count` is the size of a tuple or list, or the number of children
+ * (`difference` in _base/_messages.py).  Always -1. */
 static int
 differ(const Prefix *p, const FjNode *node, const char *what, PyObject *found,
-       PyObject *expected)
+       Py_ssize_t count)
 {
-    return raise_difference(p, node, what, Py_NewRef(found == NULL ? Py_None : found),
-                            Py_NewRef(expected == NULL ? Py_None : expected));
+    return fj_messages_raise(fj_messages_call(
+        p->structure->registry, "difference", "(sOnssOn)", what, p->structure,
+        (Py_ssize_t)(node - p->structure->nodes), p->name, p->model, found, count));
 }
-
-/* Returns the type of the node's object, or NULL for a leaf or an absent node. */
-static const PyTypeObject *
-type_of(const Prefix *p, const FjNode *node)
-{
-    return node->code == FJ_NONE ? Py_TYPE(Py_None) : fj_structure_type(p->structure, node);
-}
-
-/* Returns a new tuple.  The size is -1 for other types than tuple and list. */
-static PyObject *
-type_and_size(const PyTypeObject *type, Py_ssize_t size)
-{
-    int is_sized = type == &PyTuple_Type || type == &PyList_Type;
-    return Py_BuildValue("(sn)", type->tp_name, is_sized ? size : -1);
-}
-
-/* `size` is the size of a tuple or list in the tree. */
-static int
-differ_in_type(const Prefix *p, const FjNode *node, const PyTypeObject *type, Py_ssize_t size)
-{
-    return raise_difference(p, node, "type", type_and_size(type, size),
-                            type_and_size(type_of(p, node), node->arity));
-}
-
-/* ---- the walk ---- */
 
 static int walk(Prefix *p, PyObject *object);
 
@@ -94,35 +46,31 @@ has_keys(const FjNode *node, PyObject *dict)
 static int
 check_value(const Prefix *p, const FjNode *node, PyObject *value, const char *what)
 {
-    PyObject *expected = fj_structure_value(node);
-    int same = PyObject_RichCompareBool(expected, value, Py_EQ);
-    return same > 0 ? 0 : same < 0 ? -1 : differ(p, node, what, value, expected);
+    int same = PyObject_RichCompareBool(fj_structure_value(node), value, Py_EQ);
+    return same > 0 ? 0 : same < 0 ? -1 : differ(p, node, what, value, -1);
 }
 
 /* Compares a container without its children. */
 static int
-check_contents(const Prefix *p, const FjNode *node, const FjContents *c)
+check_contents(const Prefix *p, const FjNode *node, PyObject *object, const FjContents *c)
 {
+    Py_ssize_t count = c->children.count;
+    int has_count = count == (Py_ssize_t)node->arity;
     if (c->code == node->code && c->keys == NULL && fj_structure_value(node) != NULL) {
         PyObject *value = c->code == FJ_CUSTOM ? c->aux_data : c->aux;
         const char *what = c->code == FJ_ORDERED_DICT ? "keys" : "aux data";
         if (check_value(p, node, value, what) < 0) {
             return -1;
         }
-        return c->count == (Py_ssize_t)node->arity
-                   ? 0
-                   : raise_difference(p, node, "children", PyLong_FromSsize_t(c->count),
-                                      PyLong_FromUnsignedLong(node->arity));
+        return has_count ? 0 : differ(p, node, "children", object, count);
     }
-    int is_sequence = c->code == FJ_TUPLE || c->code == FJ_LIST;
-    if (c->code == node->code && c->count == (Py_ssize_t)node->arity &&
+    if (c->code == node->code && has_count &&
         (!fj_node_has_kind(node) || c->aux == node->aux) &&
         !((c->flags ^ node->flags) & FJ_NODE_WRAPPER)) {
         return 0;
     }
-    return is_sequence ? differ_in_type(p, node, type_of(p, node), c->count)
-                       : raise_difference(p, node, "attributes", type_and_size(c->type, -1),
-                                          Py_NewRef(Py_None));
+    int is_sequence = c->code == FJ_TUPLE || c->code == FJ_LIST;
+    return differ(p, node, is_sequence ? "type" : "attributes", object, count);
 }
 
 static int walk_contents(Prefix *p, const FjNode *node, PyObject *object, FjContents *c,
@@ -137,7 +85,7 @@ walk_dict(Prefix *p, FjKindCode code, PyObject *dict, int is_static)
     if (code != FJ_ORDERED_DICT) {
         int same = has_keys(node, dict);
         if (same <= 0) {
-            return same < 0 ? -1 : differ(p, node, "keys", dict, node->aux);
+            return same < 0 ? -1 : differ(p, node, "keys", dict, -1);
         }
         c.keys = node->aux;
     }
@@ -148,9 +96,9 @@ static int
 walk_child(Prefix *p, const FjContents *c, Py_ssize_t i)
 {
     const FjNode *node = p->next;
-    PyObject *child = c->children[i];
-    int is_tree = fj_is_tree_child(c->trees, c->trees_end, i);
-    if (child != NULL && c->dict_children != NULL && c->dict_children[i]) {
+    PyObject *child = c->children.items[i];
+    int is_tree = fj_contents_is_tree(&c->children, i);
+    if (child != NULL && fj_contents_is_dict(&c->children, i)) {
         return walk_dict(p, FJ_DICT, child, !is_tree);
     }
     if (child != NULL && is_tree) {
@@ -158,10 +106,10 @@ walk_child(Prefix *p, const FjContents *c, Py_ssize_t i)
     }
     p->next++;
     if (child == NULL) {
-        return node->code == FJ_MISSING ? 0 : differ(p, node, "less", NULL, NULL);
+        return node->code == FJ_MISSING ? 0 : differ(p, node, "less", Py_None, -1);
     }
     return node->code == FJ_STATIC ? check_value(p, node, child, "value")
-                                   : differ(p, node, "more", child, NULL);
+                                   : differ(p, node, "more", child, -1);
 }
 
 /* `result` is from reading the contents, which this clears. */
@@ -169,12 +117,12 @@ static int
 walk_contents(Prefix *p, const FjNode *node, PyObject *object, FjContents *c, int result)
 {
     if (result > 0) {
-        result = check_contents(p, node, c);
+        result = check_contents(p, node, object, c);
     }
     else if (result == 0) {
         result = fj_contents_changed(object);
     }
-    for (Py_ssize_t i = 0; i < c->count && result == 0; i++) {
+    for (Py_ssize_t i = 0; i < c->children.count && result == 0; i++) {
         result = walk_child(p, c, i);
     }
     fj_contents_clear(c);
@@ -216,15 +164,15 @@ walk(Prefix *p, PyObject *object)
         return 0;
     }
     if (node->code == FJ_MISSING) {
-        return differ(p, node, "more", object, NULL);
+        return differ(p, node, "more", object, -1);
     }
-    if (Py_TYPE(object) != type_of(p, node)) {
-        int is_sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
-        return differ_in_type(p, node, Py_TYPE(object), is_sequence ? Py_SIZE(object) : -1);
-    }
-    if (node->code == FJ_NONE) {
+    if (node->code == FJ_NONE && object == Py_None) {
         p->next++;
         return 0;
+    }
+    if (Py_TYPE(object) != fj_structure_type(p->structure, node)) {
+        int is_sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
+        return differ(p, node, "type", object, is_sequence ? Py_SIZE(object) : -1);
     }
     if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle")) {
         return -1;

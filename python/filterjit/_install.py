@@ -1,14 +1,7 @@
 """Replaces ``equinox.filter_jit``, ``flax.nnx.jit`` and ``jax.jit`` in a whole process.
 
-Equinox: ``equinox.filter_jit`` becomes `filterjit.filter_jit`. Functions that Equinox's filter_jit
-returns call a FilterJit of the same function. This includes existing functions, and those that a
-library makes later with its own reference to Equinox's filter_jit, as Diffrax does.
-
-Flax: ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`, and both
-``cached_partial`` become `filterjit.nnx.cached_partial`. Existing functions don't change.
-
-JAX: with ``install(jax=True)``, ``jax.jit`` becomes `filterjit.jit`. If JAX's, Equinox's, Flax's or
-filterjit's modules call it, it returns JAX's own function (`_jit._plain`).
+Functions that Equinox's filter_jit returns call a FilterJit of the same function: existing ones, and
+those that a library makes later with its own reference to Equinox's filter_jit, as Diffrax does.
 
 `install` imports none of these libraries. If the program imports one later, an import hook makes
 the changes then. Programs can therefore set JAX's options after `install`.

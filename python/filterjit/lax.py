@@ -31,13 +31,11 @@ __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 _C = TypeVar("_C")  # a carry
 _X = TypeVar("_X")
 _Y = TypeVar("_Y")
-_T = TypeVar("_T")
 
 _jax_compat.hide_from_tracebacks(__file__)
 
 
-def _public(x: _T) -> _T:
-    return public(x, __name__)
+_public = functools.partial(public, module=__name__)
 
 
 # ---- trees for JAX ----

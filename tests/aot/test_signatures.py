@@ -279,7 +279,7 @@ _WRITE = """
 import sys
 from filterjit._base._files import replacing
 while True:
-    with replacing(sys.argv[1], durable=False) as file:
+    with replacing(sys.argv[1]) as file:
         for _ in range(64):
             file.write(sys.argv[2].encode() * 4096)
             file.flush()

@@ -267,6 +267,12 @@ class DirectJit:
         return core.output_unflatten(program.trace, program.compute(arrays))
 
 
+def new_plan(execute: Any, flags: bytes, **parts: Any) -> dict[str, Any]:
+    """A plan of a program without results."""
+    rest = {"handlers": [], "constants": (), "trace": 0, "checks_deleted": False, "puts": ()}
+    return {"execute": execute, "flags": flags, **rest, **parts}
+
+
 class Backend:
     """JAX: its configuration, and what a DirectContext is given.
 
@@ -282,28 +288,30 @@ class Backend:
         self.checks_deleted = False
         self.wrong: list[Any] = []
         self.parts: dict[str, Callable[..., Any]] = {
-            "aval": DirectArray.aval.fget,  # type: ignore[attr-defined]
-            "sharding": DirectArray.sharding.fget,  # type: ignore[attr-defined]
-            "committed": DirectArray.committed.fget,  # type: ignore[attr-defined]
-            "layout": DirectArray.layout.fget,  # type: ignore[attr-defined]
+            "get_aval": DirectArray.aval.fget,  # type: ignore[attr-defined]
+            "get_sharding": DirectArray.sharding.fget,  # type: ignore[attr-defined]
+            "get_committed": DirectArray.committed.fget,  # type: ignore[attr-defined]
+            "get_layout": DirectArray.layout.fget,  # type: ignore[attr-defined]
             "is_deleted": DirectArray.is_deleted,
-            "data": DirectKeys.data.fget,  # type: ignore[attr-defined]
-            "impl": DirectKeys.impl.fget,  # type: ignore[attr-defined]
+            "get_data": DirectKeys.data.fget,  # type: ignore[attr-defined]
+            "get_impl": DirectKeys.impl.fget,  # type: ignore[attr-defined]
             "put": self.put,
             "configuration": lambda: self.configuration,
-            "setting": lambda setting: setting.value,
+            "get_setting": lambda setting: setting.value,
             "is_disabled": lambda: self.is_disabled,
             "is_profiled": lambda: self.is_profiled,
             "collect": self.collect,
             "consume": lambda results, handlers: [handler(results) for handler in handlers],
             "plan": self.plan,
         }
-        parts: list[Any] = [self._part(name) for name in self.parts]
-        parts.insert(list(self.parts).index("setting") + 1, self.settings)
-        parts.insert(list(self.parts).index("data"), DirectKeys)
-        at = parts.index(DirectKeys) + 3
-        parts[at:at] = [DirectHost, DirectScalar]
-        self.context = core.DirectContext(DirectArray, *parts)
+        self.context = core.DirectContext(
+            **{name: self._part(name) for name in self.parts},
+            array_type=DirectArray,
+            key_type=DirectKeys,
+            host_array=DirectHost,
+            host_scalar=DirectScalar,
+            settings=self.settings,
+        )
         self.context.enabled = True
         self.context.after = after
 
@@ -336,15 +344,16 @@ class Backend:
             is_read | aval_of(x).has_layouts << 1
             for is_read, x in zip(program.reads, arrays, strict=True)
         )
-        return (
-            program.execute,
-            program.handlers,
-            program.constants,
-            flags,
-            program.trace,
-            self.checks_deleted,
-            tuple((aval_of(x), ONE, ["a device"]) for x in program.read(arrays) if is_host(x)),
-        )
+        read = program.read(arrays)
+        return {
+            "execute": program.execute,
+            "handlers": program.handlers,
+            "constants": program.constants,
+            "flags": flags,
+            "trace": program.trace,
+            "checks_deleted": self.checks_deleted,
+            "puts": tuple((aval_of(x), ONE, ["a device"]) for x in read if is_host(x)),
+        }
 
     def put(
         self, aval: Aval, sharding: Any, values: Any, devices: Any, *flags: bool

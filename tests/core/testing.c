@@ -25,15 +25,9 @@ testing_match(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     fj_leafbuf_init(&arrays, stack, FJ_LEAFBUF_FEW);
-    switch (fj_match_tree(structure, tree, &arrays)) {
-    case FJ_MATCH_YES:
-        result = fj_leafbuf_as_tuple(&arrays);
-        break;
-    case FJ_MATCH_NO:
-        result = Py_NewRef(Py_None);
-        break;
-    case FJ_MATCH_ERROR:
-        break;
+    int matched = fj_match_tree(structure, tree, &arrays);
+    if (matched >= 0) {
+        result = matched ? fj_leafbuf_as_tuple(&arrays) : Py_NewRef(Py_None);
     }
     fj_leafbuf_clear(&arrays);
     return result;

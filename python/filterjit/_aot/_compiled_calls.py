@@ -284,7 +284,8 @@ class LoadedCall:
         self.call = _direct.with_entries(self)
 
     def __call__(self, *arrays: Any) -> _core.Output:
-        arrays = tuple(map(_without_subclass, arrays))
+        # Arrays of a subclass of NumPy's, such as matrices, as plain ones.
+        arrays = tuple([np.asarray(x) if isinstance(x, np.ndarray) else x for x in arrays])
         program = self._find(_direct.restore(arrays, self._programs[0].order))
         if program is None:
             raise TypeError("no program takes these arrays")  # `translate` says why
@@ -303,8 +304,3 @@ class LoadedCall:
             return sum(was != now for was, now in pairs)
 
         return min(found, key=others, default=None)
-
-
-def _without_subclass(x: Any) -> Any:
-    """Returns an array of a subclass of NumPy's, such as a matrix, as a plain one."""
-    return np.asarray(x) if isinstance(x, np.ndarray) and type(x) is not np.ndarray else x

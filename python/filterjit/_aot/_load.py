@@ -1,13 +1,12 @@
 """Loads the functions in files."""
 
-import contextlib
-import dataclasses
 import inspect
 import itertools
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, final
 
 import jax
@@ -20,6 +19,7 @@ from .._call import _direct, _running
 from .._call._miss import registry_for
 from .._call._selection import ArgumentSelection, TracedNumbers
 from .._call._settings import Settings
+from .._call._signature import unbind
 from .._compat import _jax_compat
 from .._observe import _report
 from .._observe._forbid import ForbiddenCompileError
@@ -28,7 +28,6 @@ from .._trees import _codes, _digests
 from .._trees._codes import Json, Unsupported
 from . import _file, _program
 from ._compiled_calls import CompiledHooks, LoadedCall, Program
-from ._prepared import unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Loaded(_core.CallProxy[_P, _T]):
     __module__ = "filterjit.types"
 
     def __new__(cls, function: _core.FilterJit, hooks: CompiledHooks) -> "Loaded[_P, _T]":
-        return super().__new__(cls, function, _OfLoaded(function, hooks))
+        return super().__new__(cls, function, SimpleNamespace(function=function, hooks=hooks))
 
     @property
     def signatures(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -88,12 +87,6 @@ class Loaded(_core.CallProxy[_P, _T]):
 
     def __repr__(self) -> str:
         return f"<Loaded of {self._attributes.hooks.name}>"
-
-
-@dataclasses.dataclass(frozen=True)
-class _OfLoaded:
-    function: _core.FilterJit
-    hooks: CompiledHooks
 
 
 @public
@@ -131,26 +124,18 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     path = as_path("load(path)", path)
     header, blobs = _file.read(path)
     try:
-        with _malformed(path):
-            devices = [_devices_for(header, entry) for entry in header["signatures"]]
-            _check_machine(header["info"], devices[0][0])
-            for (names, _), digests in header["structures"]:
-                _digests.check_digests(names, digests)
-            # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
-            with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
-                return _decode(header, blobs, devices)
+        devices = [_devices_for(header, entry) for entry in header["signatures"]]
+        _check_machine(header["info"], devices[0][0])
+        for (names, _), digests in header["structures"]:
+            _digests.check_digests(names, digests)
+        # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
+        with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
+            return _decode(header, blobs, devices)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
-
-
-@contextlib.contextmanager
-def _malformed(path: str) -> Iterator[None]:
-    """Turns unexpected errors, of JAX or constructors, into one about a malformed file."""
-    try:
-        yield
-    except (Unsupported, ForbiddenCompileError):
+    except ForbiddenCompileError:
         raise
-    except Exception as e:
+    except Exception as e:  # of JAX, or of a constructor
         raise _file.malformed(path, e) from e
 
 
@@ -201,7 +186,6 @@ def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
 def _decode(
     header: dict[str, Json], blobs: list[bytes], devices: Sequence[list[jax.Device]]
 ) -> Loaded:
-    """Returns the function of a file."""
     settings = Settings(
         functions=header["functions"],
         traced=TracedNumbers.of(header["traced"]),

@@ -11,10 +11,11 @@ import numpy as np
 
 from .. import _core
 from .._base._arrays import Aval, default_device, placement
-from .._call import _events, _running, _signature
+from .._call import _events, _running
 from .._call._miss import FunctionHooks
 from .._call._programs import programs_of
 from .._call._settings import Settings
+from .._call._signature import unbind
 from .._compat import _jax_compat
 from .._observe._records import record_of
 from .._trees._tree_functions import flatten
@@ -64,16 +65,6 @@ def _with_placeholders(tree: Any) -> Any:
     if not any(map(is_shape_spec, leaves)):
         return tree
     return structure.unflatten([_Placeholder.of(x) if is_shape_spec(x) else x for x in leaves])
-
-
-def unbind(
-    signature: _core.Signature, arguments: Sequence[Any], missing: Any
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns ``(args, kwargs)`` from one argument per parameter of `signature`."""
-    found: tuple[tuple[Any, ...], dict[str, Any]] = _signature.call_with_arguments(
-        lambda *args, **kwargs: (args, kwargs), signature, arguments, missing
-    )
-    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -245,6 +245,7 @@ def placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
 
 def machine(device: jax.Device) -> dict[str, str]:
     """Returns versions and machine properties, by their names in messages."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
     found = {
         "filterjit": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -254,16 +255,11 @@ def machine(device: jax.Device) -> dict[str, str]:
         "platform version": str(getattr(device.client, "platform_version", "")),
         "device": device.device_kind,
         "machine": f"{platform.system()}-{platform.machine()}",
-        "XLA_FLAGS": " ".join(sorted(_flags())),
+        "XLA_FLAGS": " ".join(sorted({x for x in flags if not x.startswith("--xla_dump_")})),
     }
     if device.platform == "cpu":
         found["processor"] = _processor()
     return found
-
-
-def _flags() -> set[str]:
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    return {flag for flag in flags if not flag.startswith("--xla_dump_")}
 
 
 @functools.cache

@@ -163,9 +163,7 @@ class _File:
             "own": [array for array, _ in arrays],
         }
         blobs = [*self.blobs, *(data for _, data in arrays)]
-        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-            raise ValueError(f"`{path}` is not a regular file")
-        with replacing(path, durable=True) as file:
+        with replacing(path) as file:
             file.writelines(_file.chunks(header, blobs))
 
 
@@ -190,7 +188,10 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
     avals = list(map(Aval.of, own))
     for variant in cache.variants():
         # `warm_up_all` compiles in threads, in any order.
-        for specs, record in sorted(_signatures_of(variant), key=_shapes_of):
+        signatures = sorted(
+            _signatures_of(variant), key=lambda one: [(x.shape, str(x.dtype)) for x in one[0]]
+        )
+        for specs, record in signatures:
             if [*map(Aval.of, specs[: len(own)])] != avals:
                 continue  # of an equal function with other arrays
             try:
@@ -228,10 +229,6 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
             stacklevel=_events.stack_level(),
         )
     return len(file.signatures)
-
-
-def _shapes_of(signature: tuple[tuple[Any, ...], TraceRecord]) -> list[tuple[Any, ...]]:
-    return [(x.shape, str(x.dtype)) for x in signature[0]]
 
 
 def _signatures_of(variant: _core.Variant) -> Iterator[tuple[tuple[Any, ...], TraceRecord]]:

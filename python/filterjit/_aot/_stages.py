@@ -229,7 +229,6 @@ def begin(
 def compile(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Compiled[_P, _T]:
-    """Compiles the function for a call."""
     return _compiled(*begin(f, args, kwargs)())
 
 

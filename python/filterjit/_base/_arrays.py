@@ -55,7 +55,6 @@ def placement(x: Any) -> Placed:
 
 
 def default_device() -> Any:
-    """Returns the device that JAX puts new arrays on."""
     device = jax.config.jax_default_device
     if device is None or isinstance(device, str):
         device = jax.local_devices(backend=device)[0]
@@ -63,7 +62,6 @@ def default_device() -> Any:
 
 
 def is_tracing() -> bool:
-    """True inside a trace."""
     return not _jax_compat.is_top_level()
 
 

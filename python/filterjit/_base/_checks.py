@@ -83,10 +83,9 @@ def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
         raise ValueError(f"`{option}` must be {expected}, not {value!r}.")
 
 
-def check_callable(option: str, value: Any, *, or_none: bool = False) -> None:
-    """Raises TypeError unless `value` is callable, or None with `or_none`."""
-    if not (callable(value) or (value is None and or_none)):
-        raise TypeError(f"`{option}` must be a function{' or None' * or_none}, not {value!r}.")
+def check_callable(option: str, value: Any) -> None:
+    if not callable(value):
+        raise TypeError(f"`{option}` must be a function, not {value!r}.")
 
 
 def as_path(option: str, value: Any) -> str:

@@ -63,15 +63,10 @@ def short_repr(x: Any, most: int = 80) -> str:
 _CONTEXT = "__filterjit_error_context__"
 
 
-def is_of_key(exception: BaseException) -> bool:
-    """True if `exception` says that a value can't be part of a cache key."""
-    operation, *_ = exception.__dict__.get(_CONTEXT, ("",))
-    return operation in ("hash", "sort")
-
-
-def is_of_sorting(exception: BaseException) -> bool:
-    """True if the C core failed to sort the keys of a dict."""
-    return bool(exception.__dict__.get(_CONTEXT, ("",))[0] == "sort")
+def failed_operation(exception: BaseException) -> str:
+    """Returns the operation of the C core that failed, a key of `WHILE`, or ""."""
+    operation: str = exception.__dict__.get(_CONTEXT, ("",))[0]
+    return operation
 
 
 def add_path(exception: BaseException) -> BaseException:
@@ -203,7 +198,6 @@ def jit_id_of(variant: _core.Variant | None) -> bytes:
 
 
 def is_deleted(x: Any) -> bool:
-    """True for an array whose memory was freed or donated."""
     is_array = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
     return is_array and x.is_deleted()
 

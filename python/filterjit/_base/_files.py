@@ -12,24 +12,23 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Opens a new binary file that replaces `path` at the end of the block.
 
-    If the block raises, `path` keeps its contents. Deletes what dead processes left of such blocks. A symbolic link stays a link, and the file it
-    points to is replaced. The new file gets the old one's permissions. Pipes and devices are
-    written to directly. With `durable`, a crash of the machine leaves the old or the new file.
+    If the block raises, `path` keeps its contents. A crash of the machine leaves the old or the new
+    file. Deletes what dead processes left of such blocks. A symbolic link stays a link, and the file
+    it points to is replaced. The new file gets the old one's permissions.
 
     Raises:
         IsADirectoryError: if `path` is a folder.
+        ValueError: if it's a pipe or a device.
         OSError: if the file can't be written. It names `path`.
     """
     given, path = os.fspath(path), os.path.realpath(path)
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), given)
     if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "wb") as file:
-            yield file
-        return
+        raise ValueError(f"`{given}` is not a regular file")
     folder = os.path.dirname(path)
     name = hashlib.sha256(os.path.basename(path).encode(errors="surrogateescape")).hexdigest()[:16]
     _delete_abandoned(folder, name)
@@ -39,9 +38,8 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
             yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as e:
         with contextlib.suppress(OSError):
@@ -49,9 +47,12 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
         if isinstance(e, OSError) and e.filename in (None, temporary) and e.errno is not None:
             raise OSError(e.errno, e.strerror, given) from None
         raise
-    if durable:
-        with contextlib.suppress(OSError):  # some systems can't open a folder
-            _sync_folder(folder)
+    with contextlib.suppress(OSError):  # some systems can't open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _delete_abandoned(folder: str, name: str) -> None:
@@ -67,11 +68,3 @@ def _delete_abandoned(folder: str, name: str) -> None:
                 os.unlink(os.path.join(folder, entry))
             except (OSError, OverflowError):  # another user's process
                 continue
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,11 +1,12 @@
 """Reentrant locks that survive forks, and draining containers shared by threads."""
 
+import collections
 import operator
 import os
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 _all: "weakref.WeakSet[RLock]" = weakref.WeakSet()
 
@@ -31,11 +32,7 @@ class RLock:
     __exit__ = property(operator.attrgetter("now.__exit__"))
 
 
-class _Pops(Protocol):
-    def pop(self) -> Any: ...
-
-
-def drain(items: _Pops) -> Iterator[Any]:
+def drain(items: "collections.deque[Any]") -> Iterator[Any]:
     """Pops and yields items until none is left. Threads can share this."""
     while True:
         try:

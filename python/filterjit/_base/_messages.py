@@ -82,7 +82,6 @@ def leaf_in_two_trees(path: list[Any], first: int, second: int) -> str:
 
 
 def some_of(paths: Sequence[str]) -> str:
-    """Lists the first few paths, for an error."""
     some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
     return some or "no leaves"
 
@@ -215,19 +214,35 @@ class _Repr:
 # ---- errors ----
 
 
-def difference(what: str, path: list[Any], name: str, model: str, found: Any, expected: Any) -> str:
-    """Describes the first difference between a tree, `name`, and its prefix, `model`."""
+def difference(
+    what: str,
+    structure: "_core.Structure",
+    index: int,
+    name: str,
+    model: str,
+    found: Any,
+    count: int,
+) -> str:
+    """Describes the first difference between a tree, `name`, and its prefix, `model`.
+
+    `found` is in the tree, in place of the node `index` of the prefix's structure; `count` is its
+    size if it is a tuple or list, or its number of children.
+    """
+    path = structure._key_path(index)
+    kind, arity, cls, expected, _ = structure._nodes()[index]
     match what:
         case "type":
-            texts = _type_and_size(*found), _type_and_size(*expected)
+            size = arity if kind in ("tuple", "list") else -1
+            wanted = kind if cls is None else cls.__name__
+            texts = _type_and_size(type(found).__name__, count), _type_and_size(wanted, size)
         case "attributes":
-            texts = f"a `{found[0]}` of other attributes", f"a `{found[0]}`"
+            texts = f"a `{type(found).__name__}` of other attributes", f"a `{type(found).__name__}`"
         case "keys":
             texts = f"the keys {list(found)!r}", repr(list(expected))
         case "aux data":
             texts = f"aux data {found!r}", repr(expected)
         case "children":
-            texts = f"{found} children", str(expected)
+            texts = f"{count} children", str(arity)
         case _:
             *path, key = path
             key = key[0] if isinstance(key, tuple) else key
@@ -243,7 +258,7 @@ def difference(what: str, path: list[Any], name: str, model: str, found: Any, ex
 
 
 def _type_and_size(name: str, size: int) -> str:
-    if name == "NoneType":
+    if name in ("NoneType", "none"):
         return "None"
     return f"a `{name}`" if size < 0 else f"a `{name}` of {size}"
 

@@ -22,9 +22,7 @@ def public(x: _T, module: str = "filterjit") -> _T:
     return x
 
 
-def public_type(x: _T) -> _T:
-    """Decorates a public class of `filterjit.types`."""
-    return public(x, "filterjit.types")
+public_type = functools.partial(public, module="filterjit.types")
 
 
 def advising(x: Any, others: Mapping[str, str]) -> Any:
@@ -85,5 +83,4 @@ def _file_of(module: str) -> str | None:
 
 
 def is_library_class(cls: type) -> bool:
-    """True if a class belongs to Python or an installed library."""
     return is_library(cls.__module__)

@@ -20,10 +20,7 @@ MADE_BY = {
 }
 """Options, and the modules that implement them."""
 
-LISTENERS = {
-    "_observe._listener": "jax",
-    "_nnx._lost_changes": "flax.nnx",
-}
+LISTENERS = {"_observe._listener": "jax", "_nnx._lost_changes": "flax.nnx"}
 """Modules with a `listener` for `_call._events`, each with the module that it waits for."""
 
 

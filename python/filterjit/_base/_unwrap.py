@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ._package import PACKAGE
@@ -17,20 +17,16 @@ def look_up(x: Any, name: str) -> Any:
         return None
 
 
-def unwrap_chain(
-    fun: Any, *names: str, lookup: Callable[[Any, str], Any] = look_up
-) -> Iterator[Any]:
-    """Yields `fun`, the callable it wraps, and so on: at most 100 objects, none twice.
-
-    The wrapped callable is the first of the attributes `names` that holds a callable other than the
-    object itself. `lookup` replaces `look_up`.
-    """
+def unwrap_chain(fun: Any, *names: str) -> Iterator[Any]:
+    """Yields `fun`, the callable it wraps, and so on: at most 100 objects, none twice. The wrapped
+    callable is the first of the attributes `names` that holds a callable other than the object
+    itself."""
     seen: list[Any] = []
     while len(seen) < 100 and not any(fun is earlier for earlier in seen):
         yield fun
         seen.append(fun)
         for name in names:
-            wrapped = lookup(fun, name)
+            wrapped = look_up(fun, name)
             if callable(wrapped) and wrapped is not fun:
                 fun = wrapped
                 break

@@ -31,7 +31,6 @@ def _version(library: str) -> str | None:
 
 
 def needs(what: str, version: str) -> str:
-    """Returns the message for a feature that needs a newer JAX."""
     return f"{what} needs JAX {version} or newer; this is JAX {jax_version()}"
 
 
@@ -68,7 +67,6 @@ def old_flax() -> str | None:
 
 
 def describe() -> str:
-    """Returns the versions of filterjit, JAX and Python, and warnings."""
     from .. import __version__
 
     jax = jax_version()

@@ -21,6 +21,8 @@ from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
 
+_OPEN = object()  # stands for each open leaf
+
 
 class AsInJax(FunctionHooks):
     """Raises a program's errors unchanged, and never waits for the device."""
@@ -115,13 +117,15 @@ class PlainHooks(AsInJax):
         return super().compile(f, variant)
 
     def reason_to_hand_over(self, structure: _core.Structure) -> str:
-        return self.reason or _NOT_TRACED.format("arguments") * structure._has_static_leaves()
+        if self.reason or all(leaf is _OPEN for leaf in structure._leaves(_OPEN)):
+            return self.reason
+        return _NOT_TRACED.format("arguments")
 
     def translate(self, failure: Failure) -> BaseException | str:
         exception = failure.exception
         if isinstance(exception, HandOver):
             return str(exception)
-        if _errors.is_of_sorting(exception):
+        if _errors.failed_operation(exception) == "sort":
             return _errors.add_path(exception)
         if failure.variant is None:
             # Flattening the arguments or hashing a static one failed.

@@ -57,7 +57,7 @@ def _call_of_class(x: Any) -> Any:
     return call if type(call) is types.FunctionType else None
 
 
-def _attributes(x: Any) -> dict[str, Any] | None:
+def _dict_for_caches(x: Any) -> dict[str, Any] | None:
     """Returns the ``__dict__`` of `x`, or None if it can't store caches. A pytree's can't, because
     its flatten function might go through all attributes, as Flax's does."""
     if isinstance(x, type) or not type(x).__weakrefoffset__:
@@ -68,11 +68,6 @@ def _attributes(x: Any) -> dict[str, Any] | None:
         return None
     is_plain = type(attributes) is dict and jax.tree_util.all_leaves((x,))
     return attributes if is_plain else None
-
-
-def _equals_only_itself(x: Any) -> bool:
-    cls: Any = type(x)
-    return cls.__eq__ is object.__eq__ and cls.__hash__ is object.__hash__
 
 
 def owner_of(fun: Any) -> Any:
@@ -86,12 +81,15 @@ def owner_of(fun: Any) -> Any:
     for inner in _way_down(fun):
         # Equal bound methods have the same instance.
         is_method = isinstance(inner, (types.MethodType, _core.BoundMethod))
-        if is_method and _attributes(inner.__self__) is not None:
+        if is_method and _dict_for_caches(inner.__self__) is not None:
             return inner.__self__
     if type(inner) is types.FunctionType:
         return inner
+    cls: Any = type(inner)
     call = _call_of_class(inner)
-    if _attributes(inner) is not None and (call is None or _equals_only_itself(inner)):
+    if _dict_for_caches(inner) is not None and (
+        call is None or (cls.__eq__ is object.__eq__ and cls.__hash__ is object.__hash__)
+    ):
         return inner
     return call
 
@@ -125,7 +123,7 @@ def names_of(fun: Any) -> tuple[str, str]:
     return type(inner).__name__, type(inner).__qualname__
 
 
-def attributes_of(fun: Any) -> dict[str, Any]:
+def copied_attributes(fun: Any) -> dict[str, Any]:
     """Returns the attributes that ``functools.update_wrapper`` copies."""
     found: dict[str, Any] = {}
     if isinstance(fun, types.FunctionType):  # in other objects, the __dict__ is state

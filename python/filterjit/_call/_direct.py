@@ -15,7 +15,7 @@ _MOST_ENTRIES = 1024  # of a function with added entries
 _AFTER = 16  # calls; making a plan costs about as much as several of them
 
 
-def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
+def _plan(source: Any, arrays: Sequence[Any]) -> dict[str, Any] | str:
     """Returns the plan of an entry, or the reason for having none, such as a trace that JAX has
     dropped, or a changed option that affects traces but not calls."""
     no_trace = _running.Running(None)
@@ -39,7 +39,7 @@ def _make_context() -> _core.DirectContext | None:
     parts = _direct_compat.context_parts()
     if parts is None or not _jax_compat.clears_with_jax(_forget):
         return None
-    made = _core.DirectContext(*parts, _plan)
+    made = _core.DirectContext(**parts, plan=_plan)
     made.after = int(os.environ.get("FILTERJIT_DIRECT_AFTER", _AFTER))
     return made
 
@@ -57,7 +57,6 @@ on_switch("direct", _turn)
 
 
 def are_supported() -> bool:
-    """True if this JAX supports direct calls."""
     return _context is not None
 
 
@@ -132,7 +131,7 @@ def add_entry(call: Any, stage: Any, arrays: tuple[Any, ...]) -> None:
     if isinstance(call, _core.Direct) and call.num_entries < _MOST_ENTRIES:
         with contextlib.suppress(Exception):  # a deleted array, or a private name has changed
             plan = _direct_compat.plan_of(stage, arrays, _core.Output, must_pay=False)
-            if isinstance(plan, tuple):
+            if isinstance(plan, dict):
                 call.add(plan, arrays)
 
 

@@ -55,10 +55,6 @@ class Donation:
         """True to silence JAX's warning about unusable donated buffers."""
         return self.mode in ("all", "all-except-first")
 
-    @property
-    def spares_first(self) -> bool:
-        return self.mode.endswith("-except-first")
-
     def positions(
         self, variant: _core.Variant, signature: _core.Signature, missing: Any
     ) -> tuple[int, ...]:
@@ -75,7 +71,9 @@ class Donation:
             for path in self._paths(signature, arguments, missing):
                 found.update(nodes.span(*path))
             return tuple(own + i for i in sorted(found))
-        spared = self._spared(variant, signature)
+        spared = range(0)
+        if self.mode.endswith("-except-first"):
+            spared = self._first_argument(variant, signature)
         return tuple(i for i in range(count) if i - own not in spared)
 
     def order(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
@@ -100,12 +98,7 @@ class Donation:
                 if i >= 0 and signature.names[i] in self.arguments.names:
                     yield (i,)
 
-    def _spared(self, variant: _core.Variant, signature: _core.Signature) -> range:
-        """Returns the arrays in the arguments that the mode doesn't donate."""
-        return self._first_argument(variant, signature) if self.spares_first else range(0)
-
     def _first_argument(self, variant: _core.Variant, signature: _core.Signature) -> range:
-        """Returns the arrays in the first argument."""
         if not (signature.positional or signature.varargs == 0):
             return range(0)
         path = (0,) if signature.positional else (0, 0)

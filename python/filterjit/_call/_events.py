@@ -11,7 +11,7 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -25,26 +25,17 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 @dataclasses.dataclass(eq=False)
 class Trace:
-    """One trace of a variant. `cache` is None if it was collected meanwhile. `fun` is None until
-    `calls`. `record` is for the listener's use."""
+    """One trace of a variant. `cache` is None if it was collected meanwhile. `fun` is the user's
+    function, and `arguments` has tracers for its parameters; from `calls` on. `record` is for the
+    listener's use."""
 
     cache: _core.Cache | None
     variant: _core.Variant
     arrays: tuple[Any, ...]
     hooks: Any
     fun: Any = None
+    arguments: Sequence[Any] = ()
     record: Any = None
-
-
-class TracedCall(NamedTuple):
-    """The user's function, its parameters `names` and their `arguments`, with tracers."""
-
-    fun: Any
-    cache: _core.Cache
-    hooks: Any
-    variant: _core.Variant
-    names: Sequence[str]
-    arguments: Sequence[Any]
 
 
 class Listener:
@@ -74,7 +65,7 @@ class Listener:
     def calls(self, trace: Trace) -> None:
         """A trace is about to call the user's function. Can raise."""
 
-    def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:
+    def watches(self, trace: Trace) -> Callable[[Any], None] | None:
         """The user's function is about to run. Returns a function to call with its result."""
 
     def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
@@ -114,7 +105,6 @@ def listeners() -> list[Listener]:
 
 
 def notify(event: str, *arguments: Any) -> None:
-    """Calls the method `event` of all listeners."""
     for one in listeners():
         getattr(one, event)(*arguments)
 
@@ -126,10 +116,10 @@ def error_of(error: BaseException | str) -> BaseException | str:
     return error
 
 
-def call_watched(function: Callable[[], Any], watched: TracedCall) -> Any:
+def call_watched(function: Callable[[], Any], trace: Trace) -> Any:
     """Calls `function` between the listeners' `watches` and the functions that these return."""
     __tracebackhide__ = True
-    ends = [end for one in listeners() if (end := one.watches(watched)) is not None]
+    ends = [end for one in listeners() if (end := one.watches(trace)) is not None]
     out = function()
     for end in ends:
         end(out)
@@ -138,7 +128,6 @@ def call_watched(function: Callable[[], Any], watched: TracedCall) -> Any:
 
 @contextlib.contextmanager
 def tracing(trace: Trace) -> Iterator[None]:
-    """Enters the contexts of all listeners for a trace."""
     with contextlib.ExitStack() as stack:
         for one in listeners():
             stack.enter_context(one.tracing(trace))

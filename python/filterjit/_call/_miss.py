@@ -29,12 +29,11 @@ from . import _direct, _events, _programs, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._programs import Programs, programs_of
 from ._running import Running, end_begun_by_traces, ignore_callbacks, ignore_donation
-from ._selection import STATIC, check_names
+from ._selection import check_names
 from ._settings import Settings
 from ._trace import FlatFunction, contents
 
 _jax_compat.hide_from_tracebacks(__file__)
-_jax_compat.hide_from_tracebacks(_signature.__file__)
 
 
 def registry_for(settings: Settings) -> _core.Registry:
@@ -48,10 +47,10 @@ def registry_for(settings: Settings) -> _core.Registry:
 
 
 def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.Parameters:
-    """Returns `parameters` with the flags of the settings."""
     if settings.traced:
         return settings.traced.mark(parameters)
-    return settings.static.mark(parameters, STATIC) if settings.static else parameters
+    static = settings.static
+    return static.mark(parameters, _core.STATIC_ARGUMENT) if static else parameters
 
 
 class RunningHooks(CallHooks):

@@ -19,10 +19,6 @@ from .._trees._nodes import walk
 from .._trees._registry import is_traced, registry
 from ._signature import ANY, Parameters, inspect_signature, own_signature, parameters_of
 
-STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
-TRACED = 4  # FJ_TRACED_ARGUMENT
-CHOSEN = 8  # FJ_CHOSEN_ARGUMENT
-
 _MOST = 64  # items of *args with separate parameters
 
 # ---- arguments ----
@@ -165,7 +161,7 @@ def named_by(
     parameters = parameters_of(fun, signature)
     if not (static.fits(parameters) and donated.fits(parameters)):
         signature = ANY
-    static.mark(parameters_of(fun, signature), STATIC)
+    static.mark(parameters_of(fun, signature), _core.STATIC_ARGUMENT)
     return static, donated, signature
 
 
@@ -192,7 +188,6 @@ def is_sure(fun: Any, options: Mapping[str, Any]) -> bool:
 
 
 def check_names(option: str, names: Iterable[str], signature: _core.Signature) -> None:
-    """Raises ValueError if an option names an unknown parameter."""
     for name in names:
         if name not in signature.names and signature.varkw < 0:
             raise ValueError(
@@ -253,7 +248,9 @@ class TracedNumbers:
 
         def flag(name: str) -> int:
             expression = chosen.get(name, False)
-            return TRACED * expression if isinstance(expression, bool) else CHOSEN
+            if not isinstance(expression, bool):
+                return _core.CHOSEN_ARGUMENT
+            return _core.TRACED_ARGUMENT * expression
 
         flags = bytes(x | flag(name) for name, x in zip(names, flags, strict=True))
         return names, positional_only, positional, varargs, varkw, flags

@@ -1,13 +1,13 @@
 """Signatures, and the binding of arguments to parameters.
 
 The C core binds a call's arguments to one object per parameter, in the signature's order.
-`call_with_arguments` is the inverse.
+`unbind` is the inverse.
 """
 
 import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
@@ -85,12 +85,11 @@ def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
     )
 
 
-def call_with_arguments(
-    fun: Callable[..., Any], signature: _core.Signature, arguments: Sequence[Any], missing: Any
-) -> Any:
-    """Calls `fun` with one argument per parameter, leaving `missing` ones to its defaults. Like
+def unbind(
+    signature: _core.Signature, arguments: Sequence[Any], missing: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns ``(args, kwargs)`` from one argument per parameter, without `missing` ones. Like
     ``inspect.BoundArguments``, passes by keyword from the first missing argument on."""
-    __tracebackhide__ = True
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     by_position = True
@@ -106,7 +105,7 @@ def call_with_arguments(
             args.append(value)
         else:
             kwargs[name] = value
-    return fun(*args, **kwargs)
+    return tuple(args), kwargs
 
 
 def misfit(

@@ -127,10 +127,9 @@ class FlatFunction:
             return output
 
     def _call_function(self, trace: _events.Trace) -> Any:
-        """Calls the user's function with tracers."""
         __tracebackhide__ = True
-        variant, hooks, cache = trace.variant, trace.hooks, trace.cache
-        trace.fun, arguments = variant._arguments(trace.arrays)
+        variant = trace.variant
+        trace.fun, trace.arguments = variant._arguments(trace.arrays)
         for structure in (variant.function, variant.structure):
             for array in structure._inside_statics(np.ndarray):
                 _jax_compat.convert_again(array)
@@ -138,15 +137,10 @@ class FlatFunction:
 
         def call() -> Any:
             __tracebackhide__ = True
-            return _signature.call_with_arguments(
-                trace.fun, self.signature, arguments, self.registry
-            )
+            args, kwargs = _signature.unbind(self.signature, trace.arguments, self.registry)
+            return trace.fun(*args, **kwargs)
 
-        if cache is None:
-            return call()
-        names = self.signature.names
-        watched = _events.TracedCall(trace.fun, cache, hooks, variant, names, arguments)
-        return _events.call_watched(call, watched)
+        return call() if trace.cache is None else _events.call_watched(call, trace)
 
 
 # ---- the equations and constants of a trace ----

@@ -137,7 +137,7 @@ def _times(*sides: Sequence[_Run]) -> list[str]:
     ratio = f"{min(plain) / min(ours):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
     return [
         *table(rows),
-        f"{'' if is_clear else 'no difference: '}plain / filterjit, without compiling: {ratio}",
+        f"{'' if is_clear else 'no difference beyond noise: '}plain / filterjit, without compiling: {ratio}",
     ]
 
 

@@ -18,10 +18,23 @@ from ._jax_compat import ARRAY_IMPL, DEVICE_CONTEXT, KEY_TYPE
 ARRAYS_A_PUT = 10  # checking these saves as much time as copying one value to the device takes
 
 
-def context_parts() -> tuple[Any, ...] | None:
-    """Returns the arguments of ``_core.DirectContext`` except the last, or None."""
-    names = ("aval", "_sharding", "_committed", "_pjrt_layout")
-    *getters, layout = [_getter(ARRAY_IMPL, name) for name in names]
+def context_parts() -> dict[str, Any] | None:
+    """Returns the arguments of ``_core.DirectContext`` except `plan`, or None."""
+    layout: Any = _getter(ARRAY_IMPL, "_pjrt_layout")
+    value: Any = _getter(_private.private("jax._src.config", "config_ext", "Config"), "value")
+    functions = {
+        "get_aval": _getter(ARRAY_IMPL, "aval"),
+        "get_sharding": _getter(ARRAY_IMPL, "_sharding"),
+        "get_committed": _getter(ARRAY_IMPL, "_committed"),
+        "get_layout": layout and _of_living(layout),
+        "is_deleted": getattr(ARRAY_IMPL, "is_deleted", None),
+        "put": _private.private("jaxlib._jax", "batched_device_put"),
+        "configuration": _private.private("jax._src.config", "trace_context"),
+        "get_setting": value,
+        "is_profiled": _private.private("jaxlib._profiler", "TraceMe", "is_enabled"),
+        "collect": _private.private("jaxlib._jax", "collect_garbage"),
+        "consume": _private.private("jaxlib._jax", "ExecuteResults", "consume_with_handlers"),
+    }
     # JAX's key of a call: the configuration that a trace depends on, the trace state, the devices
     # of `jax.set_mesh`; and the hook of `jax_debug_nans`.
     settings = (
@@ -31,28 +44,23 @@ def context_parts() -> tuple[Any, ...] | None:
         DEVICE_CONTEXT,
         *_checks_of_results(),
     )
-    value: Any = _getter(_private.private("jax._src.config", "config_ext", "Config"), "value")
-    configuration = _private.private("jax._src.config", "trace_context")
-    deleted = getattr(ARRAY_IMPL, "is_deleted", None)
-    profiled = _private.private("jaxlib._profiler", "TraceMe", "is_enabled")
-    collect = _private.private("jaxlib._jax", "collect_garbage")
-    consume = _private.private("jaxlib._jax", "ExecuteResults", "consume_with_handlers")
-    key_type = KEY_TYPE or type(None)  # arguments are never None
-    keys = key_type, operator.attrgetter("_base_array"), operator.attrgetter("_impl")
-    put = _private.private("jaxlib._jax", "batched_device_put")
-    disable = _private.private("jax._src.config", "disable_jit")
-    functions = (*getters, layout, deleted, configuration, value, profiled, collect, consume, put)
-    if value is None or not all(map(callable, functions)):
+    disable, x64 = (_private.private("jax._src.config", x) for x in ("disable_jit", "enable_x64"))
+    if not (
+        all(map(callable, functions.values()))
+        and all(_is_setting(value, x) for x in (*settings, disable))
+        and all(_is_followed(functions["configuration"], x) for x in (disable, x64))
+    ):
         return None
-    if not all(_is_setting(value, x) for x in (*settings, disable)):
-        return None
-    enable_x64 = _private.private("jax._src.config", "enable_x64")
-    if not all(_is_followed(configuration, x) for x in (disable, enable_x64)):
-        return None
-    return (
-        ARRAY_IMPL, *getters, _of_living(layout), deleted, *keys, np.ndarray, np.generic, put, configuration, value, settings,
-        functools.partial(value, disable), profiled, collect, consume,
-    )  # fmt: skip
+    return functions | {
+        "array_type": ARRAY_IMPL,
+        "key_type": KEY_TYPE or type(None),  # arguments are never None
+        "get_data": operator.attrgetter("_base_array"),
+        "get_impl": operator.attrgetter("_impl"),
+        "host_array": np.ndarray,
+        "host_scalar": np.generic,
+        "settings": settings,
+        "is_disabled": functools.partial(value, disable),
+    }
 
 
 def _of_living(layout: Any) -> Callable[[Any], Any]:
@@ -109,7 +117,7 @@ def _checks_of_results() -> tuple[Any, ...]:
 
 def plan_of(
     source: Any, arrays: Sequence[Any], output_type: type, must_pay: bool = True
-) -> tuple[Any, ...] | str:
+) -> dict[str, Any] | str:
     """Returns the plan of a call, or the reason for having none (``#3`` means the path of array 3).
 
     `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them or
@@ -176,10 +184,15 @@ def plan_of(
     flags = bytes(
         r | (has_layouts or np.ndim(x) > 1) << 1 for x, r in zip(data, read, strict=True)
     )  # without tiling, an array of rank 1 has a single layout
-    return (
-        run.xla_executable.execute_sharded, list(run.out_handler.handlers), tuple(constants),
-        flags, node[1], not all(s.is_fully_addressable for s in shardings), tuple(puts),
-    )  # fmt: skip
+    return {
+        "execute": run.xla_executable.execute_sharded,
+        "handlers": list(run.out_handler.handlers),
+        "constants": tuple(constants),
+        "flags": flags,
+        "trace": node[1],
+        "checks_deleted": not all(s.is_fully_addressable for s in shardings),
+        "puts": tuple(puts),
+    }
 
 
 def _can_put(x: Any, aval: Any, sharding: Any) -> bool:

@@ -35,19 +35,14 @@ class ObjectFields:
     factories: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
 
 
-def _none() -> None:
-    return None
-
-
 def object_fields(cls: type) -> ObjectFields | None:
     """Returns the fields of ``jax.tree_util.Partial``, or of a class of Flax with registered
     functions that only read and set attributes, otherwise None."""
     if cls is jtu.Partial and cls.__base__ is functools.partial:
         return ObjectFields(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
     if cls is _private.loaded("flax.core.frozen_dict", "FrozenDict"):
-        return ObjectFields(
-            ("_dict",), (), (None,), dict_fields=("_dict",), factories={"_hash": _none}
-        )
+        factories: dict[str, Callable[[], Any]] = {"_hash": lambda: None}
+        return ObjectFields(("_dict",), (), (None,), dict_fields=("_dict",), factories=factories)
     state = _private.loaded("flax.nnx.statelib", "State")
     if isinstance(state, type) and issubclass(cls, state) and inherits(cls, state, "__init__"):
         return ObjectFields(("_mapping",), (), (None,), dict_fields=("_mapping",))
@@ -188,8 +183,5 @@ def graph_types() -> tuple[tuple[type, ...], tuple[type, ...]]:
         _private.loaded("flax.nnx.variablelib", "Variable"),
     )
     state = _private.loaded("flax.nnx.statelib", "State")
-    return tuple(filter(_is_class, nodes)), tuple(filter(_is_class, (state,)))
-
-
-def _is_class(x: Any) -> bool:
-    return isinstance(x, type)
+    found = [[x for x in xs if isinstance(x, type)] for xs in (nodes, (state,))]
+    return tuple(found[0]), tuple(found[1])

@@ -147,14 +147,7 @@ _same = _jax_compat.jit(lambda x: x)
 
 def default_modes() -> tuple[bool, bool]:
     """Returns the defaults of ``graph`` and ``graph_updates``."""
-    return (
-        graphlib.set_graph_mode.current_value(),
-        graphlib.set_graph_updates.current_value(),
-    )
-
-
-def raw_value(variable: Any) -> Any:
-    return variable.get_raw_value()
+    return graphlib.set_graph_mode.current_value(), graphlib.set_graph_updates.current_value()
 
 
 # ---- graph mode with updates ----
@@ -268,12 +261,6 @@ def as_jax_prefix(prefix: Any) -> Any:
         ),
         prefix,
     )
-
-
-def expanded_prefix(upstream: Any) -> Any:
-    """Returns the ``in_shardings`` of an `upstream_jit` function, with None for static
-    arguments."""
-    return upstream.in_shardings
 
 
 # ---- the other modes ----

@@ -9,9 +9,7 @@ import jax
 from . import _private
 
 
-def registered_dataclass_fields(
-    cls: type,
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def registered_dataclass_fields(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Returns the names of the data and meta fields of a class registered by
     ``jax.tree_util.register_dataclass``, otherwise None. Fallback: None, and its registered
     functions handle the class."""
@@ -75,9 +73,3 @@ def is_registered_static(cls: type) -> bool:
         for c in (cls, _RegisteredStatic)
     ]
     return None not in functions[0] and functions[0] == functions[1]
-
-
-def flatten_one_level() -> Callable[[Any], Any]:
-    """Returns JAX's function ``node -> (children, aux data)``, or None for a leaf."""
-    function: Callable[[Any], Any] = jax.tree_util.default_registry.flatten_one_level
-    return function

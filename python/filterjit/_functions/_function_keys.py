@@ -37,6 +37,7 @@ import jax
 from .. import _core
 from .._base._package import is_library
 from .._trees import _registry, _values
+from .._trees._keys import Compared
 from .._trees._values import ATOMS, Facts
 
 logger = logging.getLogger("filterjit.functions")
@@ -189,24 +190,18 @@ class _Walk:
         return x if is_small else _identity(x)
 
 
-class _Plain:
+class _Plain(Compared):
     """Compares objects of libraries by identity or contents."""
 
-    __slots__ = ("contents", "value")
+    __slots__ = ("contents",)
 
     def __init__(self, value: Any, contents: Part) -> None:
-        self.value, self.contents = value, contents
+        super().__init__(value)
+        self.contents = contents
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Plain):
-            return NotImplemented
-        if self.value is other.value:
-            return True
-        is_same: bool = _core.same_static(_registry.registry, self.contents, other.contents)
+    def is_equal(self, other: Any) -> bool:
+        is_same = _core.same_static(_registry.registry, self.contents, other.contents)
         return is_same and type(self.value) is type(other.value)
-
-    def __hash__(self) -> int:
-        return id(type(self.value))
 
 
 class _ByContents(_Walk):

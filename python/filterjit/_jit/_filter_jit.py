@@ -16,7 +16,7 @@ from .._base._generic import _P, _S, _T, takes_specs
 from .._base._later import LazyModule
 from .._base._rooms import import_room
 from .._call import _programs
-from .._call._caches import attributes_of
+from .._call._caches import copied_attributes
 from .._call._miss import FunctionHooks
 from .._call._settings import OnRetrace, Settings, check_on_retrace
 from .._call._signature import inspect_signature
@@ -437,9 +437,9 @@ _SHARED_HOOKS = FunctionHooks(NO_OPTIONS)
 def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature | None) -> FilterJit:
     """Returns a FilterJit. `signature` comes from `inspect_signature`."""
     if settings is NO_OPTIONS:
-        return FilterJit(fun, _SHARED_HOOKS, signature, attributes_of(fun))
+        return FilterJit(fun, _SHARED_HOOKS, signature, copied_attributes(fun))
     hooks = FunctionHooks(settings)
-    made = FilterJit(fun, hooks, signature, attributes_of(fun))
+    made = FilterJit(fun, hooks, signature, copied_attributes(fun))
     hooks.check_names(_core.Signature(*hooks.parameters(made)))
     return made
 

@@ -11,18 +11,11 @@ import jax
 from .._base._checks import NOT_GIVEN, known_options, option_names
 from .._base._package import public
 from .._base._rooms import import_room
+from .._call import _selection
 from .._call._as_in_jax import PlainHooks
-from .._call._caches import MAXSIZE, attributes_of
+from .._call._caches import MAXSIZE, copied_attributes
 from .._call._donation import Donation
-from .._call._selection import (
-    NAMING,
-    NO_ARGUMENTS,
-    ArgumentSelection,
-    HandOver,
-    is_sure,
-    named_by,
-    without_iterators,
-)
+from .._call._selection import NO_ARGUMENTS, ArgumentSelection, HandOver
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -42,7 +35,7 @@ _PASSED_ON = {
 }  # fmt: skip
 """Options for the ``jax.jit`` of a flat function, with their defaults."""
 _OWN = {"on_retrace": None, "maxsize": MAXSIZE}
-_COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
+_COVERED = {*_PASSED_ON, *_selection.NAMING, "in_shardings", "out_shardings"}
 OF_FILTER_JIT = {
     "donate": "Use `donate_argnames`.",
     "traced": "Leave it out: numbers are traced, unless `static_argnames` names their argument.",
@@ -51,7 +44,7 @@ OF_FILTER_JIT = {
 }
 
 
-class _Options(OptionsOfJax, total=False):
+class OptionsOfJit(OptionsOfJax, total=False):
     in_shardings: Any
     out_shardings: Any
     static_argnums: int | Iterable[int] | None
@@ -63,11 +56,11 @@ class _Options(OptionsOfJax, total=False):
 
 
 @overload
-def jit(fun: Callable[_P, _T], /, **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
+def jit(fun: Callable[_P, _T], /, **options: Unpack[OptionsOfJit]) -> FilterJit[_P, _T]: ...
 
 
 @overload
-def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
+def jit(**options: Unpack[OptionsOfJit]) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
 
 
 @public
@@ -135,13 +128,13 @@ def _names() -> list[str]:
 
 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
-    options = without_iterators(options)
+    options = _selection.without_iterators(options)
     upstream = None
-    if not is_sure(fun, options):
+    if not _selection.is_sure(fun, options):
         upstream = _jax_compat.jit(fun, **options)  # raises for invalid options
     reason = ""
     try:
-        static, donated, signature = named_by(fun, options)
+        static, donated, signature = _selection.named_by(fun, options)
         shardings = _shardings(options.get("in_shardings"), options.get("out_shardings"), static)
         if others := options.keys() - _COVERED:
             raise HandOver(f"{min(others)} is given")
@@ -150,10 +143,12 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
     hooks = PlainHooks(settings, (_make, (fun, options, own)), reason)
-    attributes = attributes_of(fun)
+    attributes = copied_attributes(fun)
     if upstream is not None:
         hooks.upstream = upstream
-        attributes = attributes_of(upstream) | attributes  # JAX names partials and other objects
+        attributes = (
+            copied_attributes(upstream) | attributes
+        )  # JAX names partials and other objects
     return FilterJit(fun, hooks, signature, attributes)
 
 

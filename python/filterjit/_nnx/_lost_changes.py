@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._call._events import Listener, TracedCall, name_of, stack_level
+from .._call._events import Listener, Trace, name_of, stack_level
 from .._compat import _flax_compat, _jax_compat
 from .._trees._nodes import types_of
 
@@ -21,17 +21,21 @@ Variables = list[tuple[str, Any, Any]]
 """(path, Variable, value) of each Variable."""
 
 
-def _why(watched: TracedCall) -> str:
+def _why(decorator: str) -> str:
     """Explains why a change is lost, and what to do."""
-    decorator = watched.hooks.decorator
     return (
         f"`{'filterjit.jit' if decorator == 'jit' else decorator}` traces a copy of its arguments. "
         "Jit the function with `filterjit.nnx.jit`, which updates them, or return the Module."
     )
 
 
-def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
+def _variables_of(trace: Trace) -> Variables | None:
     """Returns the Variables in a trace's arguments, or None if one can't be flattened."""
+    assert trace.cache is not None
+    return _variables_in(trace.cache.signature.names, trace.arguments)
+
+
+def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
     cls: Any = _flax_compat.variable_type()
     try:
         return [
@@ -53,32 +57,25 @@ def _has_variables(structure: _core.Structure) -> bool:
 
 
 class _LostChanges(Listener):
-    def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:
+    def watches(self, trace: Trace) -> Callable[[Any], None] | None:
         """Warns once per function that changes Variables of its arguments in place."""
-        if watched.hooks.updates_modules:
+        if trace.hooks.updates_modules or trace.cache in _warned:
             return None
-        if watched.cache in _warned or not _has_variables(watched.variant.structure):
+        if not _has_variables(trace.variant.structure):
             return None
-        before = _variables_in(watched.names, watched.arguments)
-
-        def end(out: Any) -> None:
-            after = _variables_in(watched.names, watched.arguments)
-            _warn(watched, before, after, out)
-
-        return end
+        before = _variables_of(trace)
+        return lambda out: _warn(trace, before, out)
 
 
 listener = _LostChanges()
 _warned: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
-def _warn(
-    watched: TracedCall, before: Variables | None, after: Variables | None, result: Any
-) -> None:
+def _warn(trace: Trace, before: Variables | None, result: Any) -> None:
     """Warns if a trace changed Variables of its arguments and doesn't return them. An NNX
     transformation inside the function hides its changes, because it gives all Variables new values.
     """
-    results = _variables_in(("",), (result,))
+    after, results = _variables_of(trace), _variables_in(("",), (result,))
     if before is None or after is None or results is None:
         return
     returned = {id(variable) for _, variable, _ in results}
@@ -94,9 +91,10 @@ def _warn(
         )
     ]
     if lost:
-        _warned.add(watched.cache)
+        assert trace.cache is not None
+        _warned.add(trace.cache)
         others = f" and {len(lost) - 1} other Variables" if len(lost) > 1 else ""
         warnings.warn(
-            f"{name_of(watched.cache)} changes `{lost[0]}`{others} in place. That change is lost: {_why(watched)}",
+            f"{name_of(trace.cache)} changes `{lost[0]}`{others} in place. That change is lost: {_why(trace.hooks.decorator)}",
             stacklevel=stack_level(),
         )

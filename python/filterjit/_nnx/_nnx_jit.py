@@ -5,29 +5,19 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    ParamSpec,
-    Self,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import jax
 
 from .. import _core
 from .._base._call_hooks import Failure
 from .._base._checks import NOT_GIVEN
-from .._base._errors import is_of_key
+from .._base._errors import failed_operation
 from .._base._generic import _P, _S, _T, takes_specs
 from .._base._package import advising, public
 from .._base._rooms import import_room
 from .._call._as_in_jax import MISFIT, NO_KEY, AsInJax, hand_over
-from .._call._caches import MAXSIZE, attributes_of
+from .._call._caches import MAXSIZE, copied_attributes
 from .._call._donation import Donation
 from .._call._selection import ArgumentSelection, HandOver, is_sure, named_by, without_iterators
 from .._call._settings import OnRetrace, Settings
@@ -35,15 +25,8 @@ from .._call._signature import ANY
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._jit._filter_jit import FilterJit, is_pickled_by_name, own_options
-from .._jit._plain import OF_FILTER_JIT, settings_as_in_jax
-from ._trace import (
-    ONCE,
-    GraphFunction,
-    Prefixes,
-    TracedFunction,
-    TreeFunction,
-    registry,
-)
+from .._jit._plain import OF_FILTER_JIT, OptionsOfJit, settings_as_in_jax
+from ._trace import ONCE, GraphFunction, Prefixes, TracedFunction, TreeFunction, registry
 
 if TYPE_CHECKING:
     from .._observe._causes import Explanation
@@ -114,8 +97,7 @@ class NNXJit(_core.VariableJit[_P, _T]):
         __tracebackhide__ = True
         if reason in ONCE and self._reason == reason:
             del self._reason
-        inner: Any = self._inner
-        return hand_over(inner, self._call_upstream, self.handed_over, reason, args, kwargs)
+        return hand_over(self._inner, self._call_upstream, self.handed_over, reason, args, kwargs)
 
     def _call_upstream(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -208,26 +190,14 @@ class NNXHooks(AsInJax):
         # Flax raises its own errors for these.
         if failure.misfits:
             return HandOver(MISFIT)
-        if failure.variant is None and is_of_key(failure.exception):
+        if failure.variant is None and failed_operation(failure.exception) in ("hash", "sort"):
             return HandOver(NO_KEY)
         return super().translate(failure)
 
 
-class _Options(TypedDict, total=False):
-    in_shardings: Any
-    out_shardings: Any
-    static_argnums: int | Iterable[int] | None
-    static_argnames: str | Iterable[str] | None
-    donate_argnums: int | Iterable[int] | None
-    donate_argnames: str | Iterable[str] | None
-    keep_unused: bool
-    device: jax.Device | None
-    backend: str | None
-    inline: bool
+class _Options(OptionsOfJit, total=False):
     graph: bool | None
     graph_updates: bool | None
-    on_retrace: OnRetrace
-    maxsize: int
 
 
 @overload
@@ -371,7 +341,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         make = import_room("_nnx._nnx_shardings", "`in_shardings`").NNXShardings
         shardings = make(traced, prefixes)
     settings = settings_as_in_jax(options, own, static, donated, shardings)
-    inner = FilterJit(target, NNXHooks(settings), signature, attributes_of(target))
+    inner = FilterJit(target, NNXHooks(settings), signature, copied_attributes(target))
     jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)
     jitted._made_of = fun, options, own
     jitted.handed_over = collections.Counter()

@@ -44,7 +44,7 @@ class NNXShardings(Shardings):
         avals = map(_jax_compat.typeof, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
         arguments = call.variant._arguments(tuple(stand_ins))[1]
-        args, kwargs = _signature.call_with_arguments(_as_call, call.signature, arguments, registry)
+        args, kwargs = _signature.unbind(call.signature, arguments, registry)
         positions = {id(x): i for i, x in enumerate(stand_ins)}
         specs: list[Spec] = [None] * len(stand_ins)
         try:
@@ -58,7 +58,7 @@ class NNXShardings(Shardings):
         except Exception as e:
             raise HandOver(DO_NOT_FIT) from e
         values = [
-            positions[id(compat.raw_value(node))]
+            positions[id(node.get_raw_value())]
             for node in self.traced.nodes(args, kwargs)
             if compat.is_variable(node)
         ]
@@ -90,7 +90,3 @@ def _is_auto(spec: Spec) -> bool:
     return mesh is not None and all(
         "Auto" in kind for kind in _jax_compat.axis_types(mesh).values()
     )
-
-
-def _as_call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return args, kwargs

@@ -79,7 +79,7 @@ class Prefixes:
             leaves = jax.tree.leaves(compat.as_jax_prefix(prefix))
             if not all(map(is_spec, leaves)):
                 raise HandOver(f"{name} has a leaf that is no sharding")
-        return cls(given, compat.expanded_prefix(upstream), outputs)
+        return cls(given, upstream.in_shardings, outputs)
 
 
 def specs_of(prefix: Any, tree: Any) -> list[Any]:
@@ -250,12 +250,12 @@ class GraphFunction(TracedFunction):
         donated = self.donated_variables(args, kwargs, variables)
         dynamic = self.dynamic(args, kwargs)
         before = self.updates.split(nodes, compat.only_nodes(dynamic), self._prefix)
-        values = [compat.raw_value(variable) for variable in variables]
+        values = [variable.get_raw_value() for variable in variables]
         out = self.fun(*args, **kwargs)
         outputs = None if self.prefixes is None else self.prefixes.outputs
         tree = (*compat.only_nodes(dynamic), out)
         *after, out = self.updates.split(nodes, tree, (*self._prefix, outputs))
-        changed = [i for i, x in enumerate(variables) if compat.raw_value(x) is not values[i]]
+        changed = [i for i, x in enumerate(variables) if x.get_raw_value() is not values[i]]
         leaves = _changed_leaves(before, tuple(after))
         if (
             leaves is None
@@ -267,7 +267,7 @@ class GraphFunction(TracedFunction):
             self.check(out, after)
             return out, None, tuple(after)
         changed = sorted(range(len(variables)) if self.prefixes else {*changed, *donated})
-        new = tuple(compat.raw_value(variables[i]) for i in changed)
+        new = tuple(variables[i].get_raw_value() for i in changed)
         self.check(out, new)
         return out, _pack(changed), new
 
@@ -348,7 +348,7 @@ class TreeFunction(TracedFunction):
             updates = tuple(variables[i] for i in indices)
             self.check(out, updates)
             return out, None, (_pack(indices), updates)
-        new = tuple(compat.raw_value(variables[i]) for i in indices)
+        new = tuple(variables[i].get_raw_value() for i in indices)
         self.check(out, new)
         return out, _pack(indices), new
 

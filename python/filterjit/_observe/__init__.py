@@ -3,12 +3,9 @@
 This room listens to the core's events (`_listener`). A hit sends none: the C core counts calls, and
 reads the clock only while ``Cache.timed`` is set.
 
-**Records** (`_records`). Each trace leaves a record on its variant: the avals and placements of its
-arrays, and JAX's configuration. ``Cache.record`` is a function's `FunctionRecord`. It refers to the
-Cache weakly and outlives it, to be added to the total of its name.
-
-JAX's monitoring events give the time of traces, lowering and compilations, but not the function. An
-event therefore belongs to the innermost trace on the thread's stack (`_recorder`).
+**Records** (`_records`). Each trace leaves a record on its variant, made by `_recorder`: the avals and
+placements of its arrays, and JAX's configuration. A program's jaxpr gives the number of its
+equations, and text about captured arrays (`_captured`). No jaxpr or array is stored.
 
 **Explanations** (`_explain`). If a variant has the arguments' Structure, their arrays are compared
 with the records of its traces. Otherwise the Structure is compared with those of the function's
@@ -20,7 +17,4 @@ default, a cause of many compilations in a row leads to a warning. `forbid_compi
 and compilations (`_forbid`).
 
 **Reports** (`_report`, `_report_output`, `_labels`) are computed from records on request.
-
-**A program's contents**: its number of equations, and captured arrays (`_captured`), found in the
-jaxpr of each new trace. Only text about them is stored, never a jaxpr or an array.
 """

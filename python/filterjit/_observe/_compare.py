@@ -16,32 +16,15 @@ from .. import _core
 from .._base._arrays import Aval
 from .._base._errors import array_paths, format_path, holds_arrays
 from .._base._package import is_library_class
-from .._base._unwrap import (
-    Held,
-    codes_of,
-    is_function,
-    look_up,
-    unwrap_chain,
-    values_in,
-)
+from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
 from .._terminal._notebook import is_notebook
 from .._trees._nodes import Node, Nodes, root_of
 from .._trees._registry import NUMBERS, registry
-from . import _table
+from . import _table, _wording
 from ._causes import Cause, cause_of, in_order
 from ._records import TraceRecord
 from ._table import Row, decorator_of, of_number, row_of
-from ._wording import (
-    class_name,
-    describe,
-    describe_node,
-    dtype_of,
-    in_words,
-    is_of_library,
-    list_first,
-    place_of,
-    shorten,
-)
+from ._wording import class_name, describe, describe_node, dtype_of, in_words, list_first, shorten
 
 _NEW_CLASS = "a new class of the same name"
 _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
@@ -130,7 +113,7 @@ class Comparison:
         if was.kind != now.kind:
             self._compare_kinds(was, now, path)
         elif was.kind == "static":
-            self._compare_statics(was, now, path)
+            self._compare_statics(was.detail, now.detail, path)
         elif was.kind == "ref":
             self._add_nodes(_table.SHARING, path, was, now)
         elif was.type is not now.type:
@@ -149,7 +132,7 @@ class Comparison:
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
             known, self._fixed = len(self.causes), _table.IN_AUX
-            self._compare_statics(was, now, path)
+            self._compare_statics(was.detail, now.detail, path)
             self.causes[known:] = [
                 dataclasses.replace(cause, was=f"aux data {cause.was}")
                 for cause in self.causes[known:]
@@ -187,7 +170,7 @@ class Comparison:
         static = next((node.detail for node in (was, now) if node.kind == "static"), None)
         is_number = type(static) in (int, float, complex)
         if "missing" in kinds:
-            more = of_number(self.cache, [path]) if is_number else row_of(static).remedy
+            more = of_number(self.cache, [path]) if is_number else row_of(static, static).remedy
             row, filled = _table.GIVEN, {"more": f" {more}" if "static" in kinds else ""}
         elif kinds == {"array", "static"} and isinstance(static, bool):
             row = _table.FLAG_OR_ARRAY
@@ -203,8 +186,7 @@ class Comparison:
             row = _table.CONTAINER
         self._add_nodes(row, path, was, now, **filled)
 
-    def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
-        x, y = was.detail, now.detail
+    def _compare_statics(self, x: Any, y: Any, path: list[Any]) -> None:
         dtypes = dtype_of(x), dtype_of(y)
         if self._is_changed(x, y):
             self._add_changed(path, describe(y))
@@ -218,14 +200,8 @@ class Comparison:
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
             self._add(_new_class(type(y)), path, *words)
-        elif x is None or y is None or type(x) is not type(y):
-            numbers = isinstance(x, NUMBERS) and isinstance(y, NUMBERS) and not self._fixed
-            row = _table.NUMBER_TYPE if numbers else _table.TYPE
-            row = _table.OPTIONAL._replace(kind="type") if x is None or y is None else row
-            if was.kind != "static":  # aux data
-                self._add(row, path, *in_words(x, y, describe))
-            else:
-                self._add_nodes(row, path, was, now)
+        elif type(x) is not type(y):
+            self._add(row_of(x, y, self._fixed), path, *in_words(x, y, describe))
         else:
             self._add_other_value(x, y, path)
 
@@ -250,7 +226,7 @@ class Comparison:
         """Returns the row for a function with equal code, its description, and remedy parts."""
         is_partial = isinstance(y, functools.partial)
         noun = "partial" if is_partial else "function with the same code"
-        new, pairs = f"a new {noun}", _pairs(x, y)
+        new, pairs = f"a new {noun}", zip(values_in(x), values_in(y), strict=False)
         settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
         by_structure = getattr(settings, "functions", "") == "structure"
         others = [(a, b) for a, b in pairs if not self._is_changed(a.value, b.value)]
@@ -261,7 +237,7 @@ class Comparison:
             others = [(a, b) for a, b, of in holders if not are_equal(a.value, b.value, of)]
         if by_structure and others:
             row, filled = _table.HELD_VALUE, {}
-        elif is_of_library(x) and not is_partial:
+        elif _wording.is_of_library(x) and not is_partial:
             row, others, filled = _table.OF_LIBRARY, [], {"holder": _holder_of(path)}
         else:
             again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
@@ -271,7 +247,8 @@ class Comparison:
             names = ", ".join(dict.fromkeys(f"`{a.name}`" for a, _ in others))
             row = _table.RECREATED_WITH if others else _table.RECREATED
             filled = {"again": again, "option": option, "names": names}
-        joint = f" {'with' if is_partial else 'but'} another {_list_values(others)}"
+        values = ", ".join(dict.fromkeys(f"{a.kind}`{a.name}`" for a, _ in others))
+        joint = f" {'with' if is_partial else 'but'} another {values}"
         return row, new + joint * bool(others), filled
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
@@ -282,7 +259,7 @@ class Comparison:
             where, was, now = found_order
             words = f"a dict of {_list_keys([*was])}", f"one in the order {_list_keys([*now])}"
             return self._add(_table.ORDER._replace(kind="static"), where, *words)
-        row, filled = row_of(y, self._fixed), {}
+        row, filled = row_of(x, y, self._fixed), {}
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             holds = "" if self._fixed else holds_arrays(y)
@@ -361,38 +338,22 @@ def _where_recreated(x: Any, y: Any) -> str | None:
     the same function; None if their code, or that of wrapped functions, differs."""
     if codes_of(x) != codes_of(y):
         return None
-    pairs = zip(
-        unwrap_chain(x, "__wrapped__", lookup=_look_up),
-        unwrap_chain(y, "__wrapped__", lookup=_look_up),
-        strict=False,
-    )
-    for i, (a, b) in enumerate(pairs):
+    chains = (unwrap_chain(f, "func", "__wrapped__") for f in (x, y))
+    for i, (a, b) in enumerate(zip(*chains, strict=False)):
         if i > 0 and a is b:
             return ""
         if isinstance(a, functools.partial) != isinstance(b, functools.partial):
             return None
         code = getattr(a, "__code__", None)
-        if _same_code(code, getattr(b, "__code__", None)):
-            return place_of(a) if isinstance(a, types.FunctionType) else None
+        other = getattr(b, "__code__", None)
+        # The same code object, or the same source text, such as a cell that ran twice.
+        if code is not None and code == other and code.co_filename == other.co_filename:
+            return _wording.place_of(a) if isinstance(a, types.FunctionType) else None
     return None
 
 
 def _same_name(x: type, y: type) -> bool:
     return (x.__module__, x.__qualname__) == (y.__module__, y.__qualname__)
-
-
-def _same_code(x: Any, y: Any) -> bool:
-    """True for the same code object, or the same source text, such as a cell that ran twice."""
-    return x is not None and x == y and x.co_filename == y.co_filename
-
-
-def _pairs(x: Any, y: Any) -> list[tuple[Held, Held]]:
-    """Returns the values of two functions with the same code, in pairs."""
-    return list(zip(values_in(x), values_in(y), strict=False))
-
-
-def _list_values(values: Sequence[tuple[Held, Held]]) -> str:
-    return ", ".join(dict.fromkeys(f"{x.kind}`{x.name}`" for x, _ in values))
 
 
 def _holder_of(path: list[Any]) -> str:
@@ -407,11 +368,6 @@ def _is_made_again(x: Any, y: Any) -> bool:
 
         return _function_keys.are_equal(x, y)
     return False
-
-
-def _look_up(x: Any, name: str) -> Any:
-    """Returns an attribute, or `func` of a ``functools.partial``."""
-    return look_up(x, "func" if isinstance(x, functools.partial) else name)
 
 
 @dataclasses.dataclass

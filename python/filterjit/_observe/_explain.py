@@ -70,7 +70,8 @@ def explain_trace(
         for v in cache.variants()
         if v is not variant and v.num_traces > 0 and _records.record_of(v).traces
     ]
-    others.sort(key=_last_trace, reverse=True)  # prefer the latest of the closest
+    # Prefer the latest of the closest.
+    others.sort(key=lambda v: max(t.number for t in _records.record_of(v).traces), reverse=True)
     if not earlier and not others:
         return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
     if not earlier and (cause := evicted(cache, structure, now)):
@@ -156,10 +157,6 @@ def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) ->
     if len(cache.variants()) < cache.maxsize or not cache.record.signatures.has(structure, now):
         return None
     return cause_of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")
-
-
-def _last_trace(variant: _core.Variant) -> int:
-    return max(trace.number for trace in _records.record_of(variant).traces)
 
 
 def _name_of(cache: _core.Cache) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._call._events import Listener, Trace, TracedCall
+from .._call._events import Listener, Trace
 from . import _forbid, _plain_objects, _retraces
 from ._recorder import recorder
 from ._records import CompiledSignatures, functions, record_of
@@ -50,15 +50,15 @@ class _Observer(Listener):
         if hooks.decorator in ("filter_jit", "jit"):
             _plain_objects.warn_of_arguments(trace.variant)
 
-    def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:
-        decorator = watched.hooks.decorator
+    def watches(self, trace: Trace) -> Callable[[Any], None] | None:
+        decorator = trace.hooks.decorator
         if decorator not in ("filter_jit", "jit") or jax.config.jax_disable_jit:
             return None
 
         def end(out: Any) -> None:
             if decorator == "filter_jit":
-                _plain_objects.warn_of_result(watched.fun, out)
-            _plain_objects.warn_of_leaks(watched.variant)
+                _plain_objects.warn_of_result(trace.fun, out)
+            _plain_objects.warn_of_leaks(trace.variant)
 
         return end
 

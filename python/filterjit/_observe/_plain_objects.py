@@ -75,7 +75,7 @@ def warn_of_result(fun: Any, out: Any) -> None:
         # A large result has few types.
         types_with_attributes = {type(x) for x in leaves} - _WITHOUT_ATTRIBUTES
         for i, x in enumerate(leaves if types_with_attributes else ()):
-            if type(x) in types_with_attributes and _holds_tracer(x):
+            if type(x) in types_with_attributes and any(_is_tracer(y) for _, y in attributes_of(x)):
                 path, _ = jax.tree_util.tree_leaves_with_path(out)[i]
                 break
         else:
@@ -87,10 +87,6 @@ def warn_of_result(fun: Any, out: Any) -> None:
     if isinstance(fun, type):
         text += " Or jit the methods of the class, one by one."
     warnings.warn(text, stacklevel=stack_level())
-
-
-def _holds_tracer(x: Any) -> bool:
-    return any(_is_tracer(value) for _, value in attributes_of(x))
 
 
 def _is_tracer(x: Any) -> bool:

@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import gc
 import itertools
-import operator
 import os
 import weakref
 from collections import Counter
@@ -105,18 +104,18 @@ class Cost:
 
 
 class Times(NamedTuple):
-    """Times of timed hits: `FjTimes` in csrc/call/variant.h, in nanoseconds.
+    """Times of timed hits, in nanoseconds, by the names in csrc/call/variant.h.
 
     If a hit falls back to ``jax.jit``, its executable can't be timed. It's assumed to take as long as in
     direct calls.
     """
 
-    hits: int
-    hit: int
-    waited: int
-    runs: int
-    around: int
-    ran: int
+    hits: int = 0
+    hit: int = 0
+    waited: int = 0
+    runs: int = 0
+    around: int = 0
+    ran: int = 0
 
     @property
     def program(self) -> float | None:
@@ -237,7 +236,6 @@ class Streaks:
         self._texts: dict[Key, set[str]] = {}  # different strings of each such cause
 
     def merge(self, other: "Streaks") -> None:
-        """Adds other compilations' comparisons."""
         self.compared += other.compared
         self.counts += other.counts.copy()  # a copy, because calls in other threads add to it
         self.latest.update(other.latest)
@@ -322,7 +320,7 @@ class FunctionRecord:
     codes: int = 0
     cost: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
-    counters: tuple[int, int, tuple[int, ...]] = (0, 0, (0,) * 6)
+    counters: tuple[int, int, dict[str, int]] = (0, 0, {})
     captured: str = ""
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     streaks: Streaks = dataclasses.field(default_factory=Streaks)
@@ -370,8 +368,7 @@ class FunctionRecord:
         self.cost.add(other.cost)
         self.functions += other.functions
         (calls, hits, times), (more_calls, more_hits, more) = self.counters, other.counters
-        times = tuple(map(operator.add, times, more))
-        self.counters = calls + more_calls, hits + more_hits, times
+        self.counters = calls + more_calls, hits + more_hits, Counter(times) + Counter(more)
         self.captured = other.captured or self.captured
         self.handed_over += other.handed_over.copy()  # a copy, because other threads add to it
         self.streaks.merge(other.streaks)

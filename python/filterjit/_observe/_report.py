@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .. import _core
@@ -78,7 +78,6 @@ def report() -> Report:
 
 
 def report_of(cache: _core.Cache) -> Report:
-    """Returns a report of the time that one jitted function took."""
     cache.record.refresh()
     return Report([_function_row(cache.record, [cache])], functions.timed)
 
@@ -87,9 +86,9 @@ def _cost_columns(cost: Cost) -> dict[str, Any]:
     return {name: getattr(cost, name) for name in COSTS}
 
 
-def _times(counted: Sequence[int], cost: Cost, waits: bool = False) -> dict[str, float | None]:
+def _times(counted: Mapping[str, int], cost: Cost, waits: bool = False) -> dict[str, float | None]:
     """Returns the seconds of timed hits in dispatch, program and waiting; None if not measured."""
-    times = Times(*counted)
+    times = Times(**counted)
     if not (times.hits or functions.timed):
         return dict.fromkeys(TIMES)
     # A program that can raise might run in JAX's part of the call.
@@ -134,11 +133,12 @@ def _times_of_function(
 ) -> dict[str, float | None]:
     """Sums the times of all variants, including dropped ones."""
     variants = [variant for variant, _, _ in found]
-    kept = [sum(times) for times in zip(*(v._times for v in variants), strict=True)] or [0] * 6
-    dropped = [max(0, a - b) for a, b in zip(whole.counters[2], kept, strict=True)]
+    dropped = Counter(whole.counters[2])
+    for variant in variants:
+        dropped -= Counter(variant._times)
     in_hits = whole.cost.in_hits - sum(record_of(v).cost.in_hits for v in variants)
     rows = [row for _, _, row in found]
-    if dropped[0] or not rows:
+    if dropped["hits"] or not rows:
         rows.append(_times(dropped, Cost(in_hits=in_hits)))
     return {
         name: sum(seconds)

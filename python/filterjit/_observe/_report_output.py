@@ -34,7 +34,6 @@ _ALWAYS = {"calls", "hits", "traces", "tracing", "compiling"}  # even if empty
 
 
 def total(row: dict[str, Any]) -> float:
-    """Returns all seconds in the row of a function or variant."""
     return sum(row.get(name) or 0.0 for name in (*TIMES, *STAGES))
 
 

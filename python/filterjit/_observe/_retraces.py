@@ -21,16 +21,7 @@ from .._call._events import stack_level
 from .._call._settings import OnRetrace
 from . import _forbid, _records
 from ._recorder import recorder
-from ._records import (
-    MANY,
-    MANY_TEXTS,
-    SHORT,
-    Compilation,
-    FunctionRecord,
-    Streaks,
-    TraceRecord,
-    functions,
-)
+from ._records import MANY, Compilation, FunctionRecord, TraceRecord, functions
 from ._wording import list_first
 
 if TYPE_CHECKING:
@@ -149,14 +140,16 @@ def _tell_of_many(
 
     found = record.streaks.add(now, compare)
     if record.cost.traces == 0:  # of this function; the same code might have earlier ones
-        of_place = functions.streaks.setdefault(record.key, Streaks())
-        again = of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun), SHORT)
+        of_place = functions.streaks.setdefault(record.key, _records.Streaks())
+        again = of_place.add(
+            now, lambda _: _explain.explain_first_trace(cache, fun), _records.SHORT
+        )
         if again and not functions.are_kept(fun, MANY):
             found = [*found, *again]
     if not found:
         return None
     name = cache.attributes.get("__qualname__") or record.label
-    many = MANY_TEXTS if all(cause.is_text for cause in found) else MANY
+    many = _records.MANY_TEXTS if all(cause.is_text for cause in found) else MANY
     begin = f"`{name}` was compiled {many} times"
     closest = {(cause.kind, cause.path): cause for cause in explain().causes}
     found = [closest.get((cause.kind, cause.path), cause) for cause in found]

@@ -13,6 +13,7 @@ from .. import _core
 from .._base._errors import format_path
 from .._base._unwrap import is_function
 from .._compat import _jax_compat
+from .._trees._registry import NUMBERS
 from ._wording import dtype_of
 
 # The titles of all kinds of causes, in the order of an explanation: later causes are often
@@ -127,6 +128,7 @@ OPTIONAL = Row(
     "None and a value have a program each: this is normal for an argument that is optional.",
     weight=10,
 )
+OPTIONAL_VALUE = OPTIONAL._replace(kind="type")
 LIST_OF_NUMBERS = Row(
     "structure",
     "Make one array of the list (`jnp.asarray`): each number in a list is a static value of its own.",
@@ -264,8 +266,14 @@ IN_FIELD = ", and its field not static"
 IN_AUX = ", not a part of the aux data"
 
 
-def row_of(x: Any, fixed: str = "") -> Row:
-    """Returns the row for a static like `x` that has changed. `fixed` is IN_FIELD, IN_AUX or ""."""
+def row_of(was: Any, x: Any, fixed: str = "") -> Row:
+    """Returns the row for a static that was another one, or one of its type. `fixed` is IN_FIELD,
+    IN_AUX or ""."""
+    if type(was) is not type(x):
+        if was is None or x is None:
+            return OPTIONAL_VALUE
+        are_numbers = isinstance(was, NUMBERS) and isinstance(x, NUMBERS)
+        return NUMBER_TYPE if are_numbers and not fixed else TYPE
     if isinstance(x, bool):
         return FLAG
     if isinstance(x, enum.Enum):

@@ -94,7 +94,6 @@ class Shardings:
         return id(self) if self._key is None else hash(self._key)
 
     def check_names(self, signature: _core.Signature) -> None:
-        """Raises ValueError if `inputs` names an unknown parameter."""
         inputs = self.inputs
         if isinstance(inputs, dict):
             check_names("in_shardings", inputs, signature)
@@ -105,7 +104,6 @@ class Shardings:
             )
 
     def _value_of(self, signature: _core.Signature, i: int, argument: Any) -> Any:
-        """Returns the value for parameter `i`."""
         inputs = self.inputs
         if isinstance(inputs, dict):
             name = signature.names[i]

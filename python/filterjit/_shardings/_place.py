@@ -24,19 +24,9 @@ from .._base._versions import needs
 from .._compat import _jax_compat
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
+from . import _specs
 from ._rules import ShardingRules
-from ._specs import (
-    Axes,
-    Spec,
-    axes_for,
-    axes_of,
-    describe,
-    keep_axes,
-    mesh_in_force,
-    on_mesh,
-    problem_of,
-    show_path,
-)
+from ._specs import Axes, Spec, axes_for, keep_axes, on_mesh
 
 _T = TypeVar("_T")
 
@@ -70,7 +60,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
 def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
     """Removes the `manual` axes, which already divide the array, from a spec."""
     left = keep_axes(spec, lambda axis: axis not in manual)
-    return left if any(axes_of(left)) or rest_of(left) else None
+    return left if any(_specs.axes_of(left)) or rest_of(left) else None
 
 
 def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
@@ -102,10 +92,12 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
     """Raises ValueError with the path of the first array that its spec doesn't fit."""
     arrays, structure = _core.flatten(registry, tree)
     for i, (array, given) in enumerate(zip(arrays, specs, strict=True)):
-        if problem := problem_of(given, tuple(array.shape), mesh):
+        if problem := _specs.problem_of(given, tuple(array.shape), mesh):
             spec = given.spec if isinstance(given, NamedSharding) else given
-            path = show_path(where + structure._key_paths()[i])
-            raise ValueError(f"`{path}`, {describe(array)}, cannot have the spec {spec}: {problem}")
+            path = _specs.show_path(where + structure._key_paths()[i])
+            raise ValueError(
+                f"`{path}`, {_specs.describe(array)}, cannot have the spec {spec}: {problem}"
+            )
 
 
 # ---- placing ----
@@ -168,7 +160,6 @@ def place(tree: _T, rules: Any, mesh: Mesh | None = None) -> _T:
 
 
 def _without_devices(rules: Any) -> Any:
-    """Replaces devices in `rules` with their shardings."""
     leaves, structure = flatten(rules, True, is_leaf=is_value)
     if not any(isinstance(x, jax.Device) for x in leaves):
         return rules
@@ -193,7 +184,7 @@ def _place_on_processes(x: Any, sharding: Any) -> Any:
 def constrain(x: Any, spec: Any) -> Any:
     if not isinstance(spec, (PartitionSpec, NamedSharding)):
         return jax.lax.with_sharding_constraint(x, spec)
-    inside = mesh_in_force()
+    inside = _specs.mesh_in_force()
     mesh = inside if isinstance(spec, PartitionSpec) else spec.mesh
     if mesh is None:
         raise ValueError(_NO_MESH)

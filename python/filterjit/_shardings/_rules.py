@@ -16,14 +16,7 @@ from .._trees._filters import Expression, as_expression, may_take_none, or_none
 from .._trees._partition import groups_of_arrays
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
-from ._specs import (
-    Axes,
-    Spec,
-    describe,
-    misfit_of,
-    misuse_of_axes,
-    show_path,
-)
+from ._specs import Axes, Spec, describe, misfit_of, misuse_of_axes, show_path
 
 
 @functools.partial(public, module="filterjit.sharding")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 
 def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Returns the width of each column."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 

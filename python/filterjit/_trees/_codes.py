@@ -14,6 +14,7 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import inspect
 import itertools
 import sys
 import types
@@ -392,15 +393,10 @@ def _new_instance(cls: Any, *columns: Any) -> Any:
         raise ValueError(f"fields {other}")
     x: Any = object.__new__(cls)
     for name, value in fields.items():
-        if isinstance(_member(cls, name), property):
+        if isinstance(inspect.getattr_static(cls, name, None), property):
             raise Unsupported(f"`{name}` of {short_repr(x)} is set by a property")
         object.__setattr__(x, name, value)
     return x
-
-
-def _member(cls: type, name: str) -> Any:
-    """Returns the attribute of a class or its bases, without running code, or None."""
-    return next((x for base in cls.__mro__ if (x := vars(base).get(name)) is not None), None)
 
 
 def _names_of_fields(cls: Any) -> set[str]:

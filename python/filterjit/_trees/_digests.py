@@ -27,8 +27,9 @@ from .. import _core
 from .._base._errors import short_repr
 from .._base._package import is_installed, is_library
 from .._compat import _jax_compat
-from . import _codes, _values
+from . import _codes, _keys, _values
 from ._codes import Place, Unsupported
+from ._registry import flatten_one_level
 from ._values import ATOMS, Facts
 
 Part = tuple[Any, ...]
@@ -190,9 +191,9 @@ class _Walk:
         if (found := _codes.parts_of(x)) is not None:
             return found[0], *self._all(found[1])
         if not jax.tree_util.all_leaves((x,)):
-            children, aux = jax.tree_util.default_registry.flatten_one_level(x)
+            children, aux = flatten_one_level(x)
             return "node", *self._all((cls, list(children), aux))
-        if (key := _values.static_key(cls)) is not None:
+        if (key := _keys.static_key(cls)) is not None:
             contents = key(x)
             if type(contents) is not _IDENTITY:
                 return "static", *self._all((cls, contents))
@@ -200,7 +201,7 @@ class _Walk:
             is_wrapper = facts.is_library and _values.wraps_function(x)
             held = _values.parts_of_wrapper(x) if is_wrapper else []
             return "object", *self._all((cls, held))
-        x = x.value if type(x) is _values.OwnEquality else x
+        x = x.value if type(x) is _keys.OwnEquality else x
         what = f"{short_repr(x)} of type `{type(x).__qualname__}`"
         raise Unsupported(f"{what}, which a file cannot describe")
 
@@ -222,7 +223,6 @@ def _place_in_library(x: Any) -> Place | None:
 
 
 def digest(x: Any) -> str:
-    """Returns a digest of a function or class."""
     text = repr(_Walk().part(x))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -192,7 +192,6 @@ _PATHS = {"path", "path or none"}
 
 
 def _kinds(expression: Expression) -> set[str]:
-    """Returns the kinds of all filters in an expression."""
     match expression:
         case bool():
             return set()

@@ -63,7 +63,6 @@ class Nodes:
         return Node(*self._rows[index], self.leaves[index])
 
     def children(self, index: int) -> list[int]:
-        """Returns the indices of a node's children."""
         found, at = [], index + 1
         while at < self.ends[index]:
             found.append(at)

@@ -20,14 +20,8 @@ import jax.tree_util as jtu
 from .. import _core
 from .._base import _messages
 from .._compat import _equinox_compat, _flax_compat, _jax_compat, _registered_compat
-from ._values import (
-    OwnEquality,
-    fixed_of,
-    has_other_dict,
-    is_like_generated,
-    static_contents,
-    static_key,
-)
+from ._keys import OwnEquality, fixed_of, is_like_generated, static_contents, static_key
+from ._values import has_other_dict
 
 _BUILTIN: dict[type, str] = {
     type(None): "none",
@@ -42,7 +36,7 @@ _STATIC: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
 )
 
-flatten_one_level = _registered_compat.flatten_one_level()
+flatten_one_level: Callable[[Any], Any] = jtu.default_registry.flatten_one_level
 
 
 class _Missing:
@@ -174,7 +168,7 @@ def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
     )
 
 
-def _attributes(x: Any) -> dict[str, Any]:
+def _stored_in(x: Any) -> dict[str, Any]:
     """Returns an instance's ``__dict__`` and slots."""
     try:
         found = dict(object.__getattribute__(x, "__dict__"))  # not what a __getattr__ returns
@@ -192,7 +186,7 @@ def _attributes(x: Any) -> dict[str, Any]:
 
 def _has_just(x: Any, cls: type, expected: dict[str, Any]) -> bool:
     """True if `x` is an instance of the class with exactly these attributes."""
-    found = _attributes(x)
+    found = _stored_in(x)
     return (
         type(x) is cls
         and found.keys() == expected.keys()
@@ -224,7 +218,7 @@ def _classify_object(cls: type, x: Any) -> dict[str, Any] | None:
         expected += [value[k] for k in sorted(value)] if name in fields.dict_fields else [value]
     children, aux, unflatten, _ = flatten_with_keys(x)
     rebuilt = unflatten(aux, children)
-    found = _attributes(rebuilt)
+    found = _stored_in(rebuilt)
     names = values.keys() | fields.factories.keys()
     if not (
         _same_objects(children, expected)
@@ -250,7 +244,7 @@ def _classify_described(cls: type, x: Any) -> dict[str, Any] | None:
     if describe is None:
         return None
     children, aux, unflatten, _ = flatten_with_keys(x)
-    if not _has_just(unflatten(aux, children), cls, _attributes(x)):
+    if not _has_just(unflatten(aux, children), cls, _stored_in(x)):
         return None
     return {"kind": "described", "describe": describe} | _key_of(cls)
 

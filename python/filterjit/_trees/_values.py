@@ -1,36 +1,12 @@
-"""What static values consist of, type by type, and how they are compared.
+"""What values consist of, type by type.
 
-Static values are leaves other than arrays, static fields, and aux data. Two of them should share a
-program only if the traced function can't tell them apart. The ``==`` of many types is coarser: a
-dataclass with 1 equals one with True.
-
-`ROWS` has the types with known contents, and `facts_of` everything known about a type. `static_key`
-uses the facts for hits, `_functions` for ``functions="structure"``, `_digests` and `_codes` for
-files. To add a type, add a row.
-
-**Keys.** The C core has rules for a few built-in types (``fj_static_rule`` in
-``structure/statics.h``). For any other type it asks `static_key`, once. The *key* of a type is a
-function that returns a value's contents. The core compares these in place of the value, by the same
-rules, down to the built-in types. It reads the contents on each call, or checks that they are the
-same objects, and so notices changes in place. docs/statics.md has a table of the rules by type.
-
-A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value whose
-``__hash__`` raises is compared by identity if its type has no key.
+`ROWS` has the types with known contents, and `facts_of` everything known about a type. `_keys` uses
+the facts for hits, `_functions` for ``functions="structure"``, `_digests` and `_codes` for files. To
+add a type, add a row. docs/statics.md has a table of the rules by type.
 
 *Attributes* are an instance's ``__dict__`` and slots, without results of
 ``functools.cached_property``. An instance has *hidden memory* if a C base class outside `ROWS`
 makes it larger.
-
-*Fixed* values are never compared with themselves: enum members, classes, JAX's shardings,
-meshes and ufuncs, NumPy's own dtypes, and Flax's mapping of attributes that are data.
-
-For some types, the core sees by addresses that a value hasn't changed, and compares two values
-field by field (``structure/snapshot.h``): lists, dicts, dataclasses, attrs classes, bound methods,
-PyTreeDefs, tuple subclasses without attributes, and an ``nnx.GraphDef``, which consists of these. A
-value with a hash generated from its fields is also seen to be unchanged, but two of them are
-compared by ``__eq__``. The core uses keys only if it can't see that two values are equal, and
-without a GIL. The `static_contents` of a type must therefore agree with its key. The core remembers
-the last other value that was equal, until that changes.
 """
 
 import argparse
@@ -38,7 +14,6 @@ import array
 import builtins
 import collections
 import collections.abc
-import dataclasses
 import datetime
 import decimal
 import enum
@@ -52,10 +27,8 @@ import operator
 import pathlib
 import re
 import struct
-import sys
 import threading
 import types
-import typing
 import uuid
 import weakref
 from collections.abc import Callable, Collection
@@ -67,7 +40,6 @@ import numpy as np
 
 from .. import _core
 from .._base._package import is_library
-from .._compat import _equinox_compat
 
 Key = Callable[[Any], Any]
 
@@ -88,6 +60,13 @@ def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
     plain = np.asarray(x)
     contents = plain.tolist() if plain.dtype.hasobject else plain.tobytes()
     return plain.dtype, plain.shape, plain.strides, plain.flags.writeable, contents
+
+
+def bytes_of(x: Any) -> bytes:
+    """Returns the contents of an array, or of the data of an array of random keys."""
+    is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    data: bytes = np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
+    return data
 
 
 _flat = itertools.chain.from_iterable
@@ -236,17 +215,6 @@ ROWS: dict[type, Row] = {
 }
 if (_frozendict := getattr(builtins, "frozendict", None)) is not None:  # Python 3.15
     ROWS[_frozendict] = Row(_items(_frozendict))
-# The classes of `typing` objects, which keep everything in their ``__dict__``.
-_ALIASES = {
-    type(alias)
-    for alias in (
-        typing.List[int],  # noqa: UP006
-        typing.Callable[[int], int],
-        typing.Union[int, str],  # noqa: UP007
-        typing.Literal[1],
-        typing.Annotated[int, 1],
-    )
-}.difference(ROWS)
 ATOMS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
 )
@@ -280,7 +248,7 @@ def slots_of(cls: Any, base: Any) -> list[tuple[str, Key]]:
     ]
 
 
-def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -> Key | None:
+def reader_of_attributes(cls: Any, base: Any = object, omitted: Collection[str] = ()) -> Key | None:
     """Returns a function from an instance to its (name, value) pairs, sorted by name, without slots
     of a base in `ROWS`. Returns None if instances can't have attributes."""
     names = {}
@@ -306,7 +274,7 @@ def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -
         try:
             found.sort(key=_first)
         except TypeError:  # a name isn't a str
-            found.sort(key=_name)
+            found.sort(key=by_name)
         return tuple(found)
 
     return attributes
@@ -315,7 +283,7 @@ def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -
 _first = operator.itemgetter(0)
 
 
-def _name(item: tuple[Any, Any]) -> str:
+def by_name(item: tuple[Any, Any]) -> str:
     return str(item[0])
 
 
@@ -363,6 +331,11 @@ _RULES: dict[type, str] = {
 }
 
 
+def definer_of(cls: Any, method: str = "__eq__") -> Any:
+    """Returns the class that defines a method of `cls`."""
+    return next(base for base in cls.__mro__ if method in base.__dict__)
+
+
 class Facts:
     """Facts about the values of a type.
 
@@ -387,9 +360,9 @@ class Facts:
         self.contents = None if self.base is object else row.contents
         has_copies = row.is_around and cls is self.base is not functools.partial  # of `wraps`
         findings = ("_inverted_",) if issubclass(cls, enum.Flag) else ()  # of ``~member``
-        self.attributes = None if has_copies else attributes_of(cls, self.base, findings)
+        self.attributes = None if has_copies else reader_of_attributes(cls, self.base, findings)
         self.is_mutable = row.is_mutable
-        own_setattr = _definer(cls, "__setattr__") is not object
+        own_setattr = definer_of(cls, "__setattr__") is not object
         self.is_frozen = own_setattr or issubclass(cls, enum.Enum) or row.is_around
         # A dtype's pickle says everything.
         self.is_complete = _is_complete(cls, self.base) or self.base is np.dtype
@@ -464,264 +437,3 @@ def name_in_library(x: Any) -> tuple[str, str] | None:
         name = None if x.__closure__ or variables else x.__code__.co_qualname
     is_named = type(name) is str and "<locals>" not in name and is_library(module)
     return (module, name) if is_named else None
-
-
-# ---- keys of hits ----
-
-_STANDARD_LIBRARY = sys.stdlib_module_names - {"__main__"}
-
-
-class OwnEquality:
-    """Compares values by their own ``==``. An exception means unequal."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, OwnEquality):
-            return NotImplemented
-        try:
-            return self.value is other.value or bool(self.value == other.value)
-        except Exception:
-            return False
-
-    def __hash__(self) -> int:
-        return id(type(self.value))
-
-
-class _Array:
-    """Compares JAX arrays by aval, sharding and contents. Unreadable ones equal themselves."""
-
-    __slots__ = ("array",)
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Array):
-            return NotImplemented
-        x, y = self.array, other.array
-        try:
-            return x is y or (_placed_aval(x) == _placed_aval(y) and bytes_of(x) == bytes_of(y))
-        except Exception:
-            return False
-
-    def __hash__(self) -> int:
-        return hash((self.array.shape, str(self.array.dtype)))
-
-
-def _placed_aval(x: Any) -> Any:
-    more = getattr(x, "weak_type", False), getattr(x, "committed", True)
-    return x.shape, str(x.dtype), x.sharding, more
-
-
-def bytes_of(x: Any) -> bytes:
-    """Returns the contents of an array, or of the data of an array of random keys."""
-    is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-    data: bytes = np.asarray(jax.random.key_data(x) if is_key else x).tobytes()
-    return data
-
-
-class _Absent:
-    """The type of the placeholder for an unset field."""
-
-
-_ABSENT = _Absent()
-
-
-def _fields(names: list[str]) -> Key:
-    if not names:
-        return _nothing
-    get = operator.attrgetter(*names)
-
-    def fields(x: Any) -> Any:
-        try:
-            try:
-                return get(x)
-            except AttributeError:
-                return tuple([getattr(x, name, _ABSENT) for name in names])
-        except Exception:  # from a property: the value equals only itself
-            return _core.identity(x)
-
-    return fields
-
-
-@dataclasses.dataclass(unsafe_hash=True)
-class _Example:
-    """An example of the methods that `dataclasses` generates."""
-
-    x: int
-
-
-def is_like_generated(function: Any, name: str) -> bool:
-    """True if `dataclasses` generates such a method. (A missing file proves nothing.)"""
-    code, example = getattr(function, "__code__", None), getattr(_Example, name).__code__
-    return isinstance(code, types.CodeType) and (
-        (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
-    )
-
-
-def _generated_fields(
-    cls: Any, definer: Any, method: str = "__eq__"
-) -> list[tuple[str, bool]] | None:
-    """Returns (field, is compared) if `definer` has a generated `method`, otherwise None."""
-    function = definer.__dict__[method]
-    if "__dataclass_fields__" in definer.__dict__ and is_like_generated(function, method):
-        return [(f.name, f.compare) for f in dataclasses.fields(cls)]
-    if "__attrs_attrs__" in definer.__dict__ and str(
-        getattr(getattr(function, "__code__", None), "co_filename", "")
-    ).startswith("<attrs generated"):
-        return [(f.name, bool(f.eq)) for f in cls.__attrs_attrs__]
-    return None
-
-
-def _generated_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a class with a generated ``__eq__``, otherwise None."""
-    fields = _generated_fields(cls, definer)
-    if fields is None:
-        return None
-    compared = _fields([name for name, compare in fields if compare])
-    if definer is cls:
-        return compared
-    return _both(compared, attributes_of(cls, omitted=[name for name, _ in fields]))
-
-
-def _library_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a library's class, in which 1 equals True, or None."""
-    equinox = _equinox_compat.equinox()
-    if equinox is not None and definer is equinox.Module:
-        return attributes_of(cls)
-    match definer.__module__.partition(".")[0]:
-        case "pydantic" if hasattr(cls, "__pydantic_fields__"):
-            more = operator.attrgetter(
-                "__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__"
-            )
-            return _or_identity(lambda x: (tuple(sorted(vars(x).items(), key=_name)), more(x)))
-        case "ml_collections":
-            return attributes_of(cls)
-        case "omegaconf" if issubclass(cls, collections.abc.Mapping):
-            # Items are interpolated; the repr shows which.
-            return _or_identity(lambda x: (tuple(x.items()), repr(x), OwnEquality(x)))
-    return None
-
-
-def _both(first: Key, second: Key | None) -> Key:
-    return first if second is None else lambda x: (first(x), second(x))
-
-
-def _pickled(x: Any) -> Any:
-    """Returns the pickled state of a value with hidden memory."""
-    reduced = x.__reduce_ex__(4)
-    return reduced if isinstance(reduced, str) else reduced[:3]  # the rest are iterators
-
-
-def _or_identity(key: Key) -> Key:
-    """Guards a key: if it raises, the value equals only itself."""
-
-    def guarded(x: Any) -> Any:
-        try:
-            return key(x)
-        except Exception:
-            return _core.identity(x)
-
-    return guarded
-
-
-def _definer(cls: Any, method: str = "__eq__") -> Any:
-    """Returns the class that defines a method of `cls`."""
-    return next(base for base in cls.__mro__ if method in base.__dict__)
-
-
-def _contents_key(cls: Any, definer: Any, facts: Facts) -> Key | None:
-    """Returns the key of a type of `ROWS`, or of a subclass."""
-    numpy = issubclass(facts.base, (np.dtype, np.generic, np.ndarray))
-    attributes = facts.attributes
-    if not numpy and not facts.is_complete:
-        attributes = _both(_pickled, attributes)
-    key = _or_identity(_both(ROWS[facts.base].contents, attributes))
-    # NumPy's == compares elements, and 1 equals True. The contents say more.
-    if definer is not facts.base and issubclass(definer, facts.base) and not numpy:
-        return _both(key, OwnEquality)
-    return None if ROWS[facts.base].is_exact and attributes is None else key
-
-
-def _abstract_key(cls: Any) -> Key | None:
-    """Returns the key of a container that defines ``__eq__``, otherwise None."""
-    if issubclass(cls, collections.abc.Mapping):
-        return _or_identity(lambda x: (tuple(sorted(x.items(), key=_name)), OwnEquality(x)))
-    is_view = issubclass(cls, (collections.abc.KeysView, collections.abc.ItemsView))
-    if issubclass(cls, collections.abc.Set) and not is_view:
-        return _or_identity(lambda x: (frozenset(x), OwnEquality(x)))
-    if is_view or issubclass(cls, collections.abc.Sequence):
-        return _or_identity(lambda x: (tuple(x), OwnEquality(x)))
-    return None
-
-
-def static_key(cls: Any) -> Key | None:
-    """Returns the key of a type: a function from a value to the contents compared in its place.
-    None for types compared by the C core's own rules, or by their ``__eq__`` and ``__hash__``."""
-    if issubclass(cls, jax.Array) and cls.__module__.partition(".")[0] in ("jax", "jaxlib"):
-        return _Array  # including arrays of `jax.random` keys
-    if issubclass(cls, _core.BoundMethod):
-        return operator.methodcaller("_key")
-    if cls is types.MethodType:
-        return lambda x: (x.__func__, _core.identity(x.__self__))
-    definer = _definer(cls)
-    if definer is object:
-        return None
-    if issubclass(cls, (enum.Enum, type, weakref.ref, *weakref.ProxyTypes)):
-        return _core.identity
-    if definer in _ALIASES:
-        return attributes_of(cls)
-    key = _generated_key(cls, definer) or _library_key(cls, definer)
-    if key is not None:
-        return key
-    facts = facts_of(cls)
-    if facts.base is not object and not ROWS[facts.base].is_around:
-        return _contents_key(cls, definer, facts)
-    key = _abstract_key(cls)
-    if key is None and _is_complete(cls, object):
-        attributes = attributes_of(cls)
-        if cls.__hash__ is None:
-            return attributes
-        package = str(definer.__module__).partition(".")[0]
-        if attributes is not None and package in _STANDARD_LIBRARY:
-            return _or_identity(_both(attributes, OwnEquality))
-    return key
-
-
-def _is_builtin_dtype(x: np.dtype[Any]) -> bool:
-    # A shared dtype of NumPy or ml_dtypes. Dtypes made by programs change through `names` and
-    # `__setstate__`.
-    return bool(x.isbuiltin) and x.metadata is None
-
-
-def fixed_of(cls: type) -> Callable[[Any], bool] | None:
-    """Returns a predicate for fixed values of the type, or None if none are known."""
-    return _is_builtin_dtype if issubclass(cls, np.dtype) else None
-
-
-def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
-    """Returns the names of attributes that decide equality: equal attributes, equal values.
-
-    The C core then reads them itself, and calls the key only if it can't. If there's no key, a
-    value equals itself while these attributes do. Returns True if values have no attributes and
-    never change, though the parts in their key might; None if neither is known.
-    """
-    if cls in (types.MethodType, jtu.PyTreeDef):
-        return True
-    definer = _definer(cls)
-    fields = _generated_fields(cls, definer)
-    if fields is None and issubclass(cls, tuple):
-        return (facts_of(cls).is_complete and not slots_of(cls, tuple)) or None
-    names = [name for name, compare in fields or () if compare]
-    if fields is None and static_key(cls) is None:  # the fields in its hash show changes
-        fields = _generated_fields(cls, _definer(cls, "__hash__"), "__hash__")
-        names = [name for name, _ in fields or ()]
-    elif definer is not cls:
-        return None
-    if fields is None or any(type(name) is not str for name in names):
-        return None
-    return tuple(names)

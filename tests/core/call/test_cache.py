@@ -112,11 +112,12 @@ def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())
     cache = f._parts()[0]
-    assert cache._times == (0, 0, 0, 0, 0, 0)
+    names = ("hits", "hit", "waited", "runs", "around", "ran")
+    assert cache._times == dict.fromkeys(names, 0)
     cache.timed = 1
     f(Array())
     (variant,) = variants(f)
-    hits, hit, *others = cache._times
+    hits, hit, *others = cache._times.values()
     assert hits == 1 and hit > 0 and others == [0, 0, 0, 0] and variant._times == cache._times
 
 

@@ -18,6 +18,7 @@ from direct_support import (
     Interrupt,
     Sharding,
     interrupt,
+    new_plan,
     planned,
     program_of,
     way_of,
@@ -55,8 +56,8 @@ def test_at_most_four(backend: Backend) -> None:
 def test_calls_rest_longer_and_longer(backend: Backend) -> None:
     direct = backend.jit()
     backend.context.after = 1
-    described, layout = list[Any](), backend.parts["layout"]
-    backend.parts["layout"] = lambda x: (described.append(x), layout(x))[1]
+    described, layout = list[Any](), backend.parts["get_layout"]
+    backend.parts["get_layout"] = lambda x: (described.append(x), layout(x))[1]
     for i in range(600):
         assert way_of(direct, DirectArray(i, f"f32[{i}]")) in ("waiting", "aval")
         assert direct.num_entries == min(4, len(described))
@@ -103,8 +104,8 @@ def test_added_entries(backend: Backend) -> None:
     expected = []
     for x in arrays:
         program = jit.program([x])
-        plan = (program.execute, program.handlers, (), b"\1", program.trace, False, ())
-        direct.add(plan, (x,))
+        handlers, trace = program.handlers, program.trace
+        direct.add(new_plan(program.execute, b"\1", handlers=handlers, trace=trace), (x,))
         expected.append((program.compute([x])[0].value, program.trace))
     for _ in range(200):  # shardings that are compared again and again, in vain
         for x, right in zip(arrays, expected, strict=True):
@@ -119,7 +120,7 @@ def test_added_entries(backend: Backend) -> None:
     assert direct.num_entries == 0 and jit.calls == 101
 
 
-@pytest.mark.parametrize("plan", ["no plan", (1, 2)])
+@pytest.mark.parametrize("plan", ["no plan", {"trace": 1}])
 def test_bad_added_entries(backend: Backend, plan: Any) -> None:
     jit = DirectJit(backend)
     with pytest.raises(TypeError):
@@ -193,21 +194,32 @@ def test_refusal(backend: Backend) -> None:
     assert gaps == sorted(gaps) and gaps[0] == 2 and gaps[-1] > 2 * 256
 
 
-def with_part(i: int, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def with_part(name: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Changes a part of a plan."""
-    return lambda plan: (*plan[:i], change(plan[i]), *plan[i + 1 :])
+    return lambda plan: plan | {name: change(plan[name])}
+
+
+def without(plan: dict[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in plan.items() if name != "puts"}
 
 
 WRONG_PLANS: list[Callable[[Any], Any]] = [
-    *(lambda plan: None, list, lambda plan: plan[:-1], lambda plan: (*plan, 1), fail, interrupt),
-    *(with_part(1, tuple), with_part(2, list), with_part(3, lambda flags: flags + b"\1")),
-    *(with_part(3, lambda flags, wrong=wrong: wrong) for wrong in (b"", "\1\1")),  # type: ignore[misc]
-    *(with_part(4, lambda trace, wrong=wrong: wrong) for wrong in ("0", 2**70)),  # type: ignore[misc]
-    *(with_part(4, lambda trace: trace + 1), with_part(5, lambda checks: Ambiguous())),
-    *(with_part(6, list), with_part(6, lambda puts: puts[:1])),
-    with_part(6, lambda puts: (puts[0][:2],) * 2),
-    with_part(6, lambda puts: (None, None)),
-    with_part(6, lambda puts: ((*puts[0][:2], ()),) * 2),
+    *(lambda plan: None, list, without, lambda plan: plan | {"more": 1}, fail, interrupt),
+    *(
+        with_part("handlers", tuple),
+        with_part("constants", list),
+        with_part("flags", lambda flags: flags + b"\1"),
+    ),
+    *(with_part("flags", lambda flags, wrong=wrong: wrong) for wrong in (b"", "\1\1")),  # type: ignore[misc]
+    *(with_part("trace", lambda trace, wrong=wrong: wrong) for wrong in ("0", 2**70)),  # type: ignore[misc]
+    *(
+        with_part("trace", lambda trace: trace + 1),
+        with_part("checks_deleted", lambda checks: Ambiguous()),
+    ),
+    *(with_part("puts", list), with_part("puts", lambda puts: puts[:1])),
+    with_part("puts", lambda puts: (puts[0][:2],) * 2),
+    with_part("puts", lambda puts: (None, None)),
+    with_part("puts", lambda puts: ((*puts[0][:2], ()),) * 2),
 ]
 
 
@@ -287,8 +299,8 @@ def test_each_lane_of_threads_knows_its_own(backend: Backend) -> None:
     """The arrays of two threads that call in turn are known to both."""
     direct, turn = backend.jit(), threading.Barrier(2)
     asked, asked_late, waited = list[Any](), list[int](), list[int]()
-    aval = backend.parts["aval"]
-    backend.parts["aval"] = lambda x: (asked.append(x), aval(x))[1]
+    aval = backend.parts["get_aval"]
+    backend.parts["get_aval"] = lambda x: (asked.append(x), aval(x))[1]
 
     def work(number: int) -> None:
         x = DirectArray(number)
@@ -317,14 +329,14 @@ def test_results_that_cannot_be_looked_at(backend: Backend, error: Any) -> None:
     """They were fed back before, so they are to be known to the next call."""
     x, made = DirectArray(0), list[DirectArray]()
     direct = planned(backend, x)
-    program, aval = program_of(direct, x), backend.parts["aval"]
+    program, aval = program_of(direct, x), backend.parts["get_aval"]
 
     def make(raw: int, j: int) -> DirectArray:
         made.append(DirectArray(raw + j))
         return made[-1]
 
     program.made = make
-    backend.parts["aval"] = lambda y: error() if made and y is made[-1] else aval(y)
+    backend.parts["get_aval"] = lambda y: error() if made and y is made[-1] else aval(y)
     errors = 0
     for _ in range(20):
         try:

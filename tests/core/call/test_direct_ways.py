@@ -25,6 +25,7 @@ from direct_support import (
     Sharding,
     SubArray,
     interrupt,
+    new_plan,
     planned,
     program_of,
     way_of,
@@ -35,8 +36,8 @@ from outcome_support import fail, raised
 
 def simple_direct(backend: Backend, flags: bytes = b"\1", constants: Any = ()) -> Any:
     """A Direct whose program returns what it is given."""
-    plan = lambda *_: (lambda given: given, [], constants, flags, 4, False, ())
-    backend.parts["plan"] = plan
+    plan = new_plan(lambda given: given, flags, constants=constants, trace=4)
+    backend.parts["plan"] = lambda *_: plan
     backend.parts["consume"] = lambda results, handlers: results
     return core.Direct(backend.context, lambda *xs: core.output_unflatten(4, xs), 1)
 
@@ -160,7 +161,7 @@ def test_deleted(backend: Backend, checks: bool) -> None:
 # ---- typed keys ----
 
 
-@pytest.mark.parametrize("part", ["data", "impl"])
+@pytest.mark.parametrize("part", ["get_data", "get_impl"])
 def test_keys_that_fail(backend: Backend, part: str) -> None:
     """An error is a reason to pass the call on, an interrupt is not swallowed."""
     keys, working = DirectKeys(DirectArray(3)), backend.parts[part]
@@ -180,7 +181,7 @@ def test_keys_that_fail(backend: Backend, part: str) -> None:
     assert direct.num_entries == 0, "it cannot be noted"
     assert [way_of_call(direct, keys) for _ in range(3)] == ["waiting", "direct", "direct"]
     check(DirectKeys(DirectArray(4)))
-    if part == "data":  # of keys that are known, only the array in them is asked for
+    if part == "get_data":  # of keys that are known, only the array in them is asked for
         check(keys)
     assert way_of_call(direct, keys) == "direct"
 

@@ -10,6 +10,7 @@ import operator
 from typing import Any
 
 from core_support import Array, core
+from direct_support import new_plan
 from operations import SHARED, X, Y, after, operation
 from outcome_support import nothing, raised
 
@@ -47,11 +48,13 @@ def no() -> bool:
 
 
 def plan(source: Any, arrays: Any) -> Any:
+    more = {"handlers": HANDLERS, "constants": CONSTANTS, "trace": 3}
     if len(arrays) == 30:
-        return execute_many, HANDLERS, CONSTANTS, MANY_FLAGS, 3, False, ()
+        return new_plan(execute_many, MANY_FLAGS, **more)
     if arrays[1] is not Y:
         return "refused"
-    return execute, HANDLERS, CONSTANTS, b"\1\0", 3, True, PUTS if arrays[0] is HOST else ()
+    puts = PUTS if arrays[0] is HOST else ()
+    return new_plan(execute, b"\1\0", checks_deleted=True, puts=puts, **more)
 
 
 def jitted(a: Any, b: Any) -> Any:
@@ -83,12 +86,24 @@ def put(aval: Any, sharding: Any, values: Any, devices: Any, committed: Any, cop
 
 
 # The value of an array is its aval, its text its sharding: a new object each time it is asked for.
-PARTS = (
-    *(Array, operator.attrgetter("value"), repr, callable, type, callable),
-    *(list, operator.itemgetter(0), type),  # lists stand for keys
-    *(Host, Host, put),
-    *(configuration, type, (X, Y), no, no, no),
-)
+PARTS = {
+    "array_type": Array,
+    "get_aval": operator.attrgetter("value"),
+    "get_sharding": repr,
+    "get_committed": callable,
+    "get_layout": type,
+    "is_deleted": callable,
+    "key_type": list,  # lists stand for keys
+    "get_data": operator.itemgetter(0),
+    "get_impl": type,
+    "host_array": Host,
+    "host_scalar": Host,
+    "put": put,
+    "configuration": configuration,
+    "get_setting": type,
+    "settings": (X, Y),
+    **dict.fromkeys(("is_disabled", "is_profiled", "collect"), no),
+}
 SHARED += [
     *(CONFIGURATION, CONSTANTS, HANDLERS, RESULTS, execute, consume, plan, jitted, *KINDS),
     *(repr, callable, HOST, *PUTS, put),
@@ -99,7 +114,7 @@ class Kept:
     """A Direct that was called with each of these arguments."""
 
     def __init__(self, *calls: Any, jitted: Any = jitted, consume: Any = consume) -> None:
-        self.context = core.DirectContext(*PARTS, consume, plan)
+        self.context = core.DirectContext(**PARTS, consume=consume, plan=plan)
         self.context.enabled = 1
         self.jit = core.Direct(self.context, jitted, self)
         for args in calls:

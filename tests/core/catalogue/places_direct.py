@@ -8,27 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 from core_support import Array, core
-from direct_support import ONE, ROWS, Layout, Sharding
+from direct_support import ONE, ROWS, Layout, Sharding, new_plan
 from outcome_support import nothing
 from places import World, place
 
 Function = Callable[..., Any]
-# The types and functions of a context, in the order of its parameters. No array is a key or of the host.
+# The types and functions of a context. No array is a key or of the host.
 PARTS: dict[str, Any] = {
-    "array": Array,
-    "aval": lambda x: type(x.value),
-    "sharding": lambda x: ONE,
-    "committed": lambda x: True,
-    "layout": lambda x: ROWS,
+    "array_type": Array,
+    "get_aval": lambda x: type(x.value),
+    "get_sharding": lambda x: ONE,
+    "get_committed": lambda x: True,
+    "get_layout": lambda x: ROWS,
     "is_deleted": lambda x: False,
-    "keys": type(None),
-    "data": nothing,
-    "impl": nothing,
-    "host": type(None),
-    "scalar": type(None),
+    "key_type": type(None),
+    "get_data": nothing,
+    "get_impl": nothing,
+    "host_array": type(None),
+    "host_scalar": type(None),
     "put": nothing,
     "configuration": lambda: (None, True),
-    "setting": lambda setting: setting,
+    "get_setting": lambda setting: setting,
     "settings": ("setting", "other"),
     "is_disabled": lambda: False,
     "is_profiled": lambda: False,
@@ -55,12 +55,16 @@ def use_direct(
 
     def plan(jitted: Any, arrays: Any) -> Any:
         trace = jitted.traces[tuple([type(x.value) for x in arrays])]
-        numbers = number(trace), number(loud == "is_deleted")
-        flags = bytes([flag]) * len(arrays)
-        return lambda inputs: run(jitted, inputs), [None] * len(arrays), (), flags, *numbers, ()
+        return new_plan(
+            lambda inputs: run(jitted, inputs),
+            bytes([flag]) * len(arrays),
+            handlers=[None] * len(arrays),
+            trace=number(trace),
+            checks_deleted=number(loud == "is_deleted"),
+        )
 
     all_parts = {**PARTS, **parts, "plan": plan}
-    context = core.DirectContext(*[with_trap(name, part) for name, part in all_parts.items()])
+    context = core.DirectContext(**{k: with_trap(k, part) for k, part in all_parts.items()})
     context.enabled = 1
     compile = w.hooks.compile
 
@@ -117,31 +121,31 @@ def loud_layout(w: World) -> Any:
 
 
 for _name in (
-    *("aval", "sharding", "committed", "layout", "is_deleted", "configuration", "setting"),
-    *("is_profiled", "consume", "plan", "execute", "jitted"),
+    *("get_aval", "get_sharding", "get_committed", "get_layout", "is_deleted", "configuration"),
+    *("get_setting", "is_profiled", "consume", "plan", "execute", "jitted"),
 ):
     place(
-        f"direct.{_name}",
+        f"direct.{_name.removeprefix('get_')}",
         lambda w, name=_name: use_direct(w, name),
         passed_on=_name not in ("consume", "jitted"),
     )
 # It comes each 16 direct calls of all variants.
 place("collection_of_a_direct_call", lambda w: use_direct(w, "collect"), run=call_much)
 PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
-    "sharding_that_is_compared": lambda w: {"sharding": lambda x: loud_sharding(w)},
+    "sharding_that_is_compared": lambda w: {"get_sharding": lambda x: loud_sharding(w)},
     "configuration_that_is_compared": lambda w: {
         "configuration": lambda: (1, loud_layout(w), "end")
     },
-    "layout_that_is_compared": lambda w: {"layout": lambda x: loud_layout(w)},
-    "truth_of_a_sharding": lambda w: {"sharding": lambda x: w.loud(Loud, "__eq__")("one")},
+    "layout_that_is_compared": lambda w: {"get_layout": lambda x: loud_layout(w)},
+    "truth_of_a_sharding": lambda w: {"get_sharding": lambda x: w.loud(Loud, "__eq__")("one")},
     "numbers_of_a_plan": lambda w: {"number": w.loud(w.loud(Number, "__index__"), "__bool__")},
     # Where a plan says that the layout of an argument does not matter.
-    "finalizer_of_a_layout": lambda w: {"flag": 1, "layout": lambda x: mortal_before(w)},
+    "finalizer_of_a_layout": lambda w: {"flag": 1, "get_layout": lambda x: mortal_before(w)},
     "finalizer_of_a_layout_that_was_compared": lambda w: {
-        "layout": lambda x: w.mortal(Layout, "rows")
+        "get_layout": lambda x: w.mortal(Layout, "rows")
     },
     # Where another equal one is remembered.
-    "finalizer_of_a_sharding": lambda w: {"sharding": lambda x: w.mortal(Sharding, "one")},
+    "finalizer_of_a_sharding": lambda w: {"get_sharding": lambda x: w.mortal(Sharding, "one")},
     "finalizer_of_an_entry": lambda w: {"configuration": lambda: (w.mortal(Layout, "rows"),)},
     # Where the raw results are dropped, and where the list of arrays is.
     "finalizer_of_a_result": lambda w: {

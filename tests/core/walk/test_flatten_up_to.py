@@ -31,7 +31,7 @@ MISMATCHES: list[tuple[Any, Any, str, str]] = [
     ([1], None, "None", "a `list` of 1"),
     (None, 1, "a `int`", "None"),
     (Point(1, 2), LoudPoint(1, 2), "a `LoudPoint`", "a `Point`"),
-    ({"a": 1}, OrderedDict(a=1), "a `collections.OrderedDict`", "a `dict`"),
+    ({"a": 1}, OrderedDict(a=1), "a `OrderedDict`", "a `dict`"),
     ({"a": 1, "b": 2}, {"a": 1, "c": 2}, "the keys ['a', 'c']", "['a', 'b']"),
     ({"a": 1, "b": 2}, {"a": 1}, "the keys ['a']", "['a', 'b']"),
     ({"a": 1}, {"a": 1, "b": 2}, "the keys ['a', 'b']", "['a']"),
