@@ -247,7 +247,6 @@ MODULES: dict[str, Callable[[], Any]] = {
     "wrapper in a wrapper": lambda: eqx.module_update_wrapper(
         Wrapper(eqx.module_update_wrapper(Wrapper(scale, TWO)))
     ),
-    "empty": lambda: Empty(),
     "nothing set": lambda: unset(Child),
     "only a static set": lambda: unset(Child, name="n"),
     "only arrays set": lambda: unset(Child, a=ONE, b=TWO),
@@ -259,12 +258,9 @@ MODULES: dict[str, Callable[[], Any]] = {
     "enumeration in a field": lambda: Module(Weekday.tuesday),
     "bound method": lambda: Concrete(TWO).apply,
     "bound method of a nested one": lambda: Nested(Concrete(ONE)).inner.twice,
-    "eqx.Partial": lambda: eqx.Partial(scale, ONE, factor=TWO),
     "shared": shared_layer,
     "state": lambda: eqx.nn.make_with_state(eqx.nn.BatchNorm)(2, "batch", mode="batch")[1],
-    "Linear": lambda: eqx.nn.Linear(2, 3, key=KEY),
     "MLP": lambda: eqx.nn.MLP(2, "scalar", 4, 2, key=KEY),
-    "Attention": lambda: eqx.nn.MultiheadAttention(2, 4, key=KEY),
     "Sequential": lambda: eqx.nn.Sequential(
         [eqx.nn.Linear(2, 2, key=KEY), eqx.nn.Lambda(jnp.tanh), eqx.nn.Dropout(0.5)]
     ),

@@ -29,9 +29,7 @@ from support.statics import (
     SetOfOwn,
     TupleOfOwn,
 )
-from zoo.zoo_support import FIELDS, Static, attributed, of_numbers, set_to
-
-fields = tuple(FIELDS)
+from zoo.zoo_support import Static, attributed, fields, of_numbers, set_to
 
 
 def item(key: Any, value: Any) -> Callable[[Any], object]:
@@ -132,9 +130,10 @@ STATICS = {
         lambda: [{"a": -1}, {"a": 1}, {"a": True}, {1: 2}, {True: 2}, {1: 2.0}, {1.0: 2}],
         item("a", -2),
     ),
-    "set": Static(
-        lambda: [{-1, 2}, {1, 2}, {True, 2}, {1.0, 2}], lambda x: (x.remove(-1), x.add(-2))
-    ),
+    "dict in another order": Static(lambda: [{"a": 1, "b": 2}, {"b": 2, "a": 1}],
+        lambda x: x.update(c=x.pop("a")), fields),
+    "set": Static(lambda: [{-1, 2}, {1, 2}, {True, 2}, {1.0, 2}],
+        lambda x: (x.remove(-1), x.add(-2))),
     "frozenset": Static(
         lambda: [*(frozenset([n, "a"]) for n in (1, 1.0, True, Integer(1))), frozenset("a")]
     ),
@@ -144,9 +143,8 @@ STATICS = {
         lambda: [ordered(a=-1, b=2), ordered(a=-1.0, b=2), ordered(b=2, a=-1), {"a": -1, "b": 2}],
         item("a", -2),
     ),
-    "OrderedDict in another order": Static(
-        lambda: [ordered(a=1, b=2)], lambda x: x.move_to_end("a")
-    ),
+    "OrderedDict in another order": Static(lambda: [ordered(a=1, b=2)],
+        lambda x: x.move_to_end("a")),
     "defaultdict": Static(
         lambda: [default(f, a=n) for f in (int, list, None) for n in (-1, 1, True)], item("a", -2)
     ),
@@ -185,9 +183,8 @@ STATICS = {
         ] + [types.MappingProxyType({1: 2.0})],
         apart=6,
     ),
-    "a proxy of a dict that changes": of_numbers(
-        lambda n: view(types.MappingProxyType, n), change_owner
-    ),
+    "a proxy of a dict that changes": of_numbers(lambda n: view(types.MappingProxyType, n),
+        change_owner),
     "views of dicts": Static(
         lambda: [
             d.keys() for d in ({1: 2}, {True: 2}, {1: 2, 3: 4}, {3: 4, 1: 2})
@@ -206,21 +203,17 @@ STATICS = {
         ],
         item(0, 7), opaque=True,
     ),
-    "WeakSet": Static(
-        lambda: [weakref.WeakSet(KEPT[:1])], lambda x: x.add(KEPT[1]), fields, opaque=True
-    ),
-    "ConfigParser": Static(
-        lambda: [parser("-1"), parser("1")], lambda x: x["a"].update(b="-2"), fields, opaque=True
-    ),
+    "WeakSet": Static(lambda: [weakref.WeakSet(KEPT[:1])], lambda x: x.add(KEPT[1]), fields,
+        opaque=True),
+    "ConfigParser": Static(lambda: [parser("-1"), parser("1")], lambda x: x["a"].update(b="-2"),
+        fields, opaque=True),
     # ---- subclasses ----
     "list of own": Static(
         lambda: [*(ListOfOwn([n]) for n in (-1, 1, True)), attributed(ListOfOwn([-1]), n=1), [-1]],
         item(0, -2),
     ),
     "attribute of a list": of_numbers(lambda n: attributed(ListOfOwn([1]), n=n), set_to("n", -2)),
-    "slot of a list": of_numbers(
-        lambda n: attributed(WithSlot([1]), note=n), set_to("note", -2)
-    ),
+    "slot of a list": of_numbers(lambda n: attributed(WithSlot([1]), note=n), set_to("note", -2)),
     "long list": Static(lambda: [[0.0] * 5000], item(4000, -0.0)),
     "tuples like keys": Static(
         lambda: [("function", 0), ("cell", 0, 1), ("seen", 0), "function", ((),), (None,)]
@@ -235,10 +228,8 @@ STATICS = {
         lambda: [Grouped(f, {"a": [n]}) for f in (list, tuple) for n in (1, True)],
         lambda x: x["a"].append(2),
     ),
-    "set of own": Static(
-        lambda: [SetOfOwn([-1]), SetOfOwn([1]), SetOfOwn([True]), {-1}],
-        lambda x: (x.remove(-1), x.add(-2)),
-    ),
+    "set of own": Static(lambda: [SetOfOwn([-1]), SetOfOwn([1]), SetOfOwn([True]), {-1}],
+        lambda x: (x.remove(-1), x.add(-2))),
     "frozenset of own": Static(
         lambda: [FrozenSetOfOwn([1]), FrozenSetOfOwn([True]), frozenset([1]),
                  attributed(FrozenSetOfOwn([1]), n=1)],
@@ -250,9 +241,7 @@ STATICS = {
                  *(attributed(TupleOfOwn([1]), n=n) for n in (1, True))],
         set_to("n", 2), apart=2,
     ),
-    "mapping": of_numbers(
-        lambda n: Frozen(a=n), lambda x: x._items.update(a=-2), opaque=True
-    ),
+    "mapping": of_numbers(lambda n: Frozen(a=n), lambda x: x._items.update(a=-2), opaque=True),
     # ---- arrays ----
     "arrays of NumPy": Static(
         lambda: [
@@ -263,9 +252,8 @@ STATICS = {
         ],
         item(0, -2.0), fields, apart=13,
     ),
-    "arrays of objects": of_numbers(
-        lambda n: np.array([n, None]), item(0, -2), fields, opaque=True
-    ),
+    "arrays of objects": of_numbers(lambda n: np.array([n, None]), item(0, -2), fields,
+        opaque=True),
     "arrays of JAX": Static(
         lambda: [
             jnp.ones(2), jnp.zeros(2), jnp.ones(2, "i4"), jnp.asarray(1.0), jnp.float32(1.0),
@@ -274,13 +262,10 @@ STATICS = {
         None, fields, apart=1,
     ),
     # ---- registered, and treedefs ----
-    "registered as static": of_numbers(
-        lambda n: RegisteredStatic([n]), lambda x: x.value.append(2), fields
-    ),
-    "treedefs of lists": of_numbers(
-        lambda n: jtu.tree_structure({"k": RegisteredStatic([n])}),
-        lambda x: x.children()[0].node_data()[1].value.append(2), fields,
-    ),
+    "registered as static": of_numbers(lambda n: RegisteredStatic([n]), lambda x: x.value.append(2),
+        fields),
+    "treedefs of lists": of_numbers(lambda n: jtu.tree_structure({"k": RegisteredStatic([n])}),
+        lambda x: x.children()[0].node_data()[1].value.append(2), fields),
 }  # fmt: skip
 
 if (frozendict := getattr(builtins, "frozendict", None)) is not None:  # Python 3.15

@@ -36,11 +36,8 @@ from support.statics import (
     Stamp,
     Text,
 )
-from zoo.zoo_support import FIELDS, LEAVES, Static, attributed
+from zoo.zoo_support import FIELDS, LEAVES, Static, attributed, fields
 from zoo.zoo_support import set_frozen as set_to
-
-fields = tuple(FIELDS)
-
 
 Priority = enum.IntEnum("Priority", ["LOW", "HIGH"])
 Permission = enum.Flag("Permission", ["READ", "WRITE"])
@@ -96,11 +93,8 @@ STATICS = {
     "numbers": Static(lambda: [1, True, 1.0, 1 + 0j, 0, 0.0, -0.0, False, "1", -1, -2]),
     "zeros": Static(lambda: [complex(a, b) for a in (0.0, -0.0) for b in (0.0, -0.0)]),
     "NaNs": Static(lambda: [PLUS, MINUS, float("inf")]),
-    "ints": Static(
-        lambda: [Integer(-1), -1, Integer(-2), attributed(Integer(-1), unit="m")],
-        set_to("unit", "s"),
-        apart=1,
-    ),
+    "ints": Static(lambda: [Integer(-1), -1, Integer(-2), attributed(Integer(-1), unit="m")],
+        set_to("unit", "s"), apart=1),
     "floats": Static(
         lambda: [Double(0), Double(-0.0), 0.0, *(attributed(Double(0), n=n) for n in (1, True))],
         set_to("n", -2),
@@ -168,9 +162,8 @@ STATICS = {
         lambda: [re.compile("a"), re.compile("a", re.I), re.compile(b"a"), re.compile("b")]
     ),
     "range": Static(lambda: [range(0, 3, 2), range(0, 4, 2), range(0), range(1, 1)]),
-    "slice": Static(
-        lambda: [slice(0, 1), slice(False, True), slice(0, 2), slice(1)], None, fields, apart=0
-    ),
+    "slice": Static(lambda: [slice(0, 1), slice(False, True), slice(0, 2), slice(1)], None, fields,
+        apart=0),
     "signatures": Static(
         lambda: [
             signature,
@@ -210,9 +203,8 @@ STATICS = {
             np.dtype([("a", np.dtype("f4", metadata={"unit": "m"})), ("b", "f4")]),
         ]
     ),
-    "a dtype with other names": Static(
-        lambda: [np.dtype([("a", "f4")])], lambda x: setattr(x, "names", ("c",))
-    ),
+    "a dtype with other names": Static(lambda: [np.dtype([("a", "f4")])],
+        lambda x: setattr(x, "names", ("c",))),
     "scalars": Static(
         lambda: [
             *(t(n) for t in (np.float32, np.float64, jnp.bfloat16) for n in (0.0, -0.0)),
@@ -226,12 +218,8 @@ STATICS = {
         fields,
         apart=0,
     ),
-    "scalars with attributes": Static(
-        lambda: [attributed(Scalar(1), n=n) for n in (-1, 1, True)],
-        set_to("n", -2),
-        fields,
-        apart=3,
-    ),
+    "scalars with attributes": Static(lambda: [attributed(Scalar(1), n=n) for n in (-1, 1, True)],
+        set_to("n", -2), fields, apart=3),
     "treedefs": Static(lambda: [jtu.tree_structure({n: 0}) for n in (1, True, 1.0)]),
     "PartitionSpec": Static(lambda: [P("a"), P("a", None), P("b")]),
     "ShapeDtypeStruct": Static(
@@ -240,7 +228,7 @@ STATICS = {
             jax.ShapeDtypeStruct((3,), jnp.float32, weak_type=True),
         ]
     ),
-}
+}  # fmt: skip
 if sys.version_info < (3, 14):  # since then, a reference changes when its repr is asked for
     STATICS["unions of forward references"] = Static(
         lambda: [typing.Union[a] for a in ((int, "T"), ("T", int))]  # noqa: UP007
