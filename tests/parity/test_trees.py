@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec as P
 
 import filterjit as fj
 from support.comparison import comparable, outcome, same
-from support.modules import Module
 from support.nodes import Point
 from support.trees import ARRAY, IS_LEAF, KEY, ONE, TREES
 from support.versions import auto_mesh
@@ -238,15 +237,6 @@ def test_repr() -> None:
         assert repr(fj.Filter(eval(shown))) == f"Filter({shown})"
 
 
-def test_a_tree_of_filters_inside_a_filter() -> None:
-    tree = {"a": [1, 2], "b": [3, "x"]}
-    mask = {"a": [True, False], "b": True}
-    assert taken(tree, fj.Filter(mask)) == taken(tree, mask) == ["a.0", "b.0", "b.1"]
-    assert taken(tree, fj.Filter(mask) & is_text) == ["b.1"]
-    with pytest.raises(ValueError, match="differs from the filter"):
-        taken(tree, fj.Filter({"a": True}) | is_text)
-
-
 # Trees for which JAX makes no valid tree of filters of the first level: a missing field gets a filter
 # too, and the arguments of a Partial must be a tuple.
 NO_PREFIX = ("Module with missing fields", "tree_util.Partial")
@@ -323,16 +313,9 @@ def test_combine_is_as_in_equinox(name: str) -> None:
     assert len(parts) == 4
     for order in itertools.permutations(parts):
         assert same(fj.combine(*order, strict=True), eqx.combine(*order))
-
-
-def test_errors_of_combine_name_the_place() -> None:
-    with pytest.raises(ValueError, match=r"tree 2 differs from tree 1 at `\['a'\]`"):
-        fj.combine({"a": [1]}, {"a": (2,)})
-    one, two = {"m": Module([1, None])}, {"m": Module([None, 2])}
-    assert same(fj.combine(one, two, strict=True), {"m": Module([1, 2])})
-    with pytest.raises(ValueError, match=r"`\['m'\]\.a\[1\]` is in tree 2 and in tree 3"):
-        fj.combine(one, two, two, strict=True)
-    assert same(fj.combine(one, two, two), {"m": Module([1, 2])})
+    if jtu.tree_leaves(tree):
+        with pytest.raises(ValueError, match="is in tree 1 and in tree 2"):
+            fj.combine(tree, tree, strict=True)
 
 
 # ---- several filters ----
@@ -405,18 +388,6 @@ def test_partition_dict(name: str) -> None:
     rebuilt = jtu.tree_map(lambda x: x, tree)
     for order in itertools.permutations(groups):
         assert same(structure.combine(*order), rebuilt)
-
-
-def test_combine_uses_what_the_dicts_hold_now() -> None:
-    structure, biases, rest = fj.partition_dict(MODEL, "**.bias")
-    assert list(biases) == ["layers.0.bias", "layers.1.bias", "layers.2.bias"]
-    biases = {path: path for path in reversed(biases)}
-    model = structure.combine(biases, rest)
-    assert model.layers[1].bias == "layers.1.bias"
-    assert model.layers[1].weight is MODEL.layers[1].weight
-    assert model.activation is MODEL.activation
-    assert same(structure.combine({**biases, **rest}), model)
-    assert structure.unflatten(range(6)).layers[2].bias == 5
 
 
 @pytest.mark.parametrize("tree", [{"0": ONE, "b": ONE}, {0: ONE, 1: ONE}, (ONE, ONE), [ONE, ONE]])

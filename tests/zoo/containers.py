@@ -18,17 +18,9 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
+from support import statics
 from support.nodes import Static as RegisteredStatic
-from support.statics import (
-    Constant,
-    DictOfOwn,
-    FrozenSetOfOwn,
-    Integer,
-    ListOfOwn,
-    OwnArray,
-    SetOfOwn,
-    TupleOfOwn,
-)
+from support.statics import Constant, DictOfOwn, FrozenSetOfOwn, ListOfOwn, SetOfOwn, TupleOfOwn
 from zoo.zoo_support import Static, attributed, fields, of_numbers, set_to
 
 
@@ -135,7 +127,7 @@ STATICS = {
     "set": Static(lambda: [{-1, 2}, {1, 2}, {True, 2}, {1.0, 2}],
         lambda x: (x.remove(-1), x.add(-2))),
     "frozenset": Static(
-        lambda: [*(frozenset([n, "a"]) for n in (1, 1.0, True, Integer(1))), frozenset("a")]
+        lambda: [*(frozenset([n, "a"]) for n in (1, 1.0, True, statics.Integer(1))), frozenset("a")]
     ),
     "sets that were filled in another order": Static(lambda: [set(next(FILLED)), {1}]),
     # ---- the standard library ----
@@ -246,7 +238,7 @@ STATICS = {
     "arrays of NumPy": Static(
         lambda: [
             np.array([-1.0]), np.zeros(2), -np.zeros(2), np.zeros(2, "f4"), np.zeros((1, 2)),
-            np.array([1, 2]), np.array([1, 2]).view(np.recarray), np.array([1, 2]).view(OwnArray),
+            np.array([1, 2]), np.array([1, 2]).view(np.recarray), np.array([1, 2]).view(statics.OwnArray),
             np.ones((2, 2)), np.ones((2, 2), order="F"), np.ones((4, 2))[::2],
             read_only(np.zeros(2)), SINGLE, SINGLE.view(np.dtype((np.record, [("a", "i4")]))),
         ],

@@ -24,18 +24,8 @@ import ml_dtypes
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from support.statics import (
-    Clock,
-    Colour,
-    Constant,
-    Double,
-    Integer,
-    Level,
-    Money,
-    Ratio,
-    Stamp,
-    Text,
-)
+from support import statics
+from support.statics import Clock, Colour, Constant, Double, Integer, Level, Money, Stamp, Text
 from zoo.zoo_support import FIELDS, LEAVES, Static, attributed, fields
 from zoo.zoo_support import set_frozen as set_to
 
@@ -115,7 +105,7 @@ STATICS = {
         lambda: [f(n) for f in (decimal.Decimal, Money) for n in ("1.0", "1.00", "1", "-0")]
     ),
     "Fraction": Static(
-        lambda: [*(f(1, n) for f in (fractions.Fraction, Ratio) for n in (1, 2, 3)), 0.5, 1]
+        lambda: [*(f(1, n) for f in (fractions.Fraction, statics.Ratio) for n in (1, 2, 3)), 0.5, 1]
     ),
     "datetime": Static(
         lambda: [
