@@ -85,15 +85,10 @@ STATICS = {
     "NaNs": Static(lambda: [PLUS, MINUS, float("inf")]),
     "ints": Static(lambda: [Integer(-1), -1, Integer(-2), attributed(Integer(-1), unit="m")],
         set_to("unit", "s"), apart=1),
-    "floats": Static(
-        lambda: [Double(0), Double(-0.0), 0.0, *(attributed(Double(0), n=n) for n in (1, True))],
-        set_to("n", -2),
-        apart=2,
-    ),
-    "texts": Static(
-        lambda: ["a", b"a", "A", Text("a"), *(attributed(Text("a"), lang=n) for n in ("a", 1, 2))],
-        apart=3,
-    ),
+    "floats": Static(lambda: [Double(0), Double(-0.0), 0.0,
+        *(attributed(Double(0), n=n) for n in (1, True))], set_to("n", -2), apart=2),
+    "texts": Static(lambda: ["a", b"a", "A", Text("a"),
+        *(attributed(Text("a"), lang=n) for n in ("a", 1, 2))], apart=3),
     "nothing": Static(lambda: [None, (), frozenset(), "", b"", 0]),
     # ---- enums ----
     "enums": Static(lambda: [*Colour, *Level, *Priority, 1, True]),
@@ -115,17 +110,10 @@ STATICS = {
             Stamp(2020, 1, 1, 12, tzinfo=zone.utc, fold=1),
         ]
     ),
-    "datetime with other methods": Static(
-        lambda: [Day(2020, 1, 1), Day(2020, 1, 1, 1), Day(2020, 1, 1, fold=1)]
-    ),
-    "time": Static(
-        lambda: [
-            datetime.time(12, tzinfo=zone.utc),
-            Clock(12, tzinfo=zone.utc),
-            Clock(13, tzinfo=zone(hour)),
-            Clock(13, tzinfo=zone(hour), fold=1),
-        ]
-    ),
+    "datetime with other methods": Static(lambda: [Day(2020, 1, 1), Day(2020, 1, 1, 1),
+        Day(2020, 1, 1, fold=1)]),
+    "time": Static(lambda: [datetime.time(12, tzinfo=zone.utc), Clock(12, tzinfo=zone.utc),
+        Clock(13, tzinfo=zone(hour)), Clock(13, tzinfo=zone(hour), fold=1)]),
     "date": Static(lambda: [datetime.date(2026, 1, day) for day in (1, 2)]),
     "timedelta": Static(lambda: [hour, 2 * hour, Hours(1), Hours(2)]),
     "time zones": Static(
@@ -138,31 +126,20 @@ STATICS = {
         lambda: [time.struct_time((2020, 1, 1, 0, 0, 0, 0, 0, 0, name, 0)) for name in "AB"],
         apart=2,
     ),
-    "UUID": Static(
-        lambda: [uuid.UUID(int=1), uuid.UUID(int=1, is_safe=uuid.SafeUUID.safe), uuid.UUID(int=2)]
-    ),
-    "paths": Static(
-        lambda: [
-            *(pathlib.PurePosixPath(p) for p in ("a/b", "a/B", "/a/b")),
-            *(pathlib.PureWindowsPath(p) for p in ("a/b", "a/B")),
-            *(pathlib.Path("a/b"), Short("a/b"), Short("c/b")),
-        ]
-    ),
-    "patterns": Static(
-        lambda: [re.compile("a"), re.compile("a", re.I), re.compile(b"a"), re.compile("b")]
-    ),
+    "UUID": Static(lambda: [uuid.UUID(int=1), uuid.UUID(int=1, is_safe=uuid.SafeUUID.safe),
+        uuid.UUID(int=2)]),
+    "paths": Static(lambda: [*(pathlib.PurePosixPath(p) for p in ("a/b", "a/B", "/a/b")),
+        *(pathlib.PureWindowsPath(p) for p in ("a/b", "a/B")),
+        *(pathlib.Path("a/b"), Short("a/b"), Short("c/b"))]),
+    "patterns": Static(lambda: [re.compile("a"), re.compile("a", re.I), re.compile(b"a"),
+        re.compile("b")]),
     "range": Static(lambda: [range(0, 3, 2), range(0, 4, 2), range(0), range(1, 1)]),
     "slice": Static(lambda: [slice(0, 1), slice(False, True), slice(0, 2), slice(1)], None, fields,
         apart=0),
-    "signatures": Static(
-        lambda: [
-            signature,
-            signature.replace(return_annotation=int),
-            *(signature.replace(parameters=[parameter.replace(default=n)]) for n in (1, True)),
-            signature.replace(parameters=[parameter.replace(annotation=int)]),
-            signature.replace(parameters=[parameter.replace(kind=parameter.POSITIONAL_ONLY)]),
-        ]
-    ),
+    "signatures": Static(lambda: [signature, signature.replace(return_annotation=int),
+        *(signature.replace(parameters=[parameter.replace(default=n)]) for n in (1, True)),
+        signature.replace(parameters=[parameter.replace(annotation=int)]),
+        signature.replace(parameters=[parameter.replace(kind=parameter.POSITIONAL_ONLY)])]),
     "weak references": Static(lambda: [weakref.ref(x) for x in CONSTANTS]),
     # ---- types ----
     "types": Static(lambda: [int, bool, str, Constant, jnp.float32, np.float32, np.dtype("f4")]),
@@ -182,17 +159,12 @@ STATICS = {
         ),  # JAX cannot sort them in Python 3.11
     ),
     # ---- NumPy and JAX ----
-    "dtypes": Static(
-        lambda: [
-            *map(np.dtype, ("i4", "f4", ">i4", "U3", "U4")),
-            jnp.dtype("bfloat16"),
-            *(np.dtype("i4", metadata={"a": n}) for n in (1, True)),
-            np.dtype((np.record, [("a", "i4")])),
-            *(np.dtype((o + "i4", {"re": (np.int16, 0), "im": (np.int16, 2)})) for o in "<>"),
-            *(np.dtype([(name, "f4"), ("b", "f4")]) for name in ("a", "c", ("title", "a"))),
-            np.dtype([("a", np.dtype("f4", metadata={"unit": "m"})), ("b", "f4")]),
-        ]
-    ),
+    "dtypes": Static(lambda: [*map(np.dtype, ("i4", "f4", ">i4", "U3", "U4")),
+        jnp.dtype("bfloat16"), *(np.dtype("i4", metadata={"a": n}) for n in (1, True)),
+        np.dtype((np.record, [("a", "i4")])),
+        *(np.dtype((o + "i4", {"re": (np.int16, 0), "im": (np.int16, 2)})) for o in "<>"),
+        *(np.dtype([(name, "f4"), ("b", "f4")]) for name in ("a", "c", ("title", "a"))),
+        np.dtype([("a", np.dtype("f4", metadata={"unit": "m"})), ("b", "f4")])]),
     "a dtype with other names": Static(lambda: [np.dtype([("a", "f4")])],
         lambda x: setattr(x, "names", ("c",))),
     "scalars": Static(

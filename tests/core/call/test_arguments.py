@@ -123,12 +123,9 @@ NUMBERS: dict[str, tuple[bytes, Any, list[tuple[Any, Any, int]]]] = {
             *((({"a": k, **rate(1)}, k), (X, 1), 3 + k) for k in (1, 2)),
         ],
     ),
-    "by a path that had an array first": (
-        b"\11\1",
-        PATH,
-        [(({"rate": number, "n": 1}, 1), (number,), 1) for number in (X, 1, Array(2.5), 2, X)],
-    ),
-}
+    "by a path that had an array first": (b"\11\1", PATH,
+        [(({"rate": number, "n": 1}, 1), (number,), 1) for number in (X, 1, Array(2.5), 2, X)]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -265,11 +265,9 @@ DIFFERENT: dict[str, list[Any]] = {
         collections.defaultdict(factory, a=X)
         for factory in (int, list, None, Factory(1), Factory(2))
     ],
-    "constant tuples": [
-        *((1, "two", (3.0, None, last)) for last in ("last", "lost", None, ())),
+    "constant tuples": [*((1, "two", (3.0, None, last)) for last in ("last", "lost", None, ())),
         *((1, "two"), [1, "two", (3.0, None)], (True, "two", (3.0, None, "last"))),
-        (1, "two", (3, None, "last")),
-    ],
+        (1, "two", (3, None, "last"))],
     "fields": [
         *(Linear(), Linear(weight=X), Linear(bias=X), Linear(size=3), Linear(weight=X, bias=Y)),
         *(Linear(weight=None), Linear(**FIELDS), Linear(**FIELDS | {"size": 2, "activation": 1})),
@@ -283,17 +281,11 @@ DIFFERENT: dict[str, list[Any]] = {
             {"__name__": "f", "__doc__": None, "__module__": "m"},
         )
     ],
-    "described": [
-        Described(("x",), x=X, y="y", tag=1),
-        Described(("x",), x=X, y="y", tag=2),
-        Described(("x",), x=X, y="y"),
-        Described(("x",), x=X, y="y", tag=1, more=1),
-        Described(("x", "y"), x=X, y="y", tag=1),
-        Described((), x=1, y="y", tag=1),
-        Described(("x",), x=X, z="y", tag=1),
-        Described(("x",), x=1, y="y", tag=1),
-    ],
-}
+    "described": [Described(("x",), x=X, y="y", tag=1), Described(("x",), x=X, y="y", tag=2),
+        Described(("x",), x=X, y="y"), Described(("x",), x=X, y="y", tag=1, more=1),
+        Described(("x", "y"), x=X, y="y", tag=1), Described((), x=1, y="y", tag=1),
+        Described(("x",), x=X, z="y", tag=1), Described(("x",), x=1, y="y", tag=1)],
+}  # fmt: skip
 
 
 def in_another_order(tree: Any) -> Any:
