@@ -537,9 +537,7 @@ _TRANSFORMED: dict[str, Callable[[Any], Any]] = {
     )},
     "eval_shape": lambda f: str(jax.eval_shape(f, V)),
     "make_jaxpr": lambda f: str(jax.make_jaxpr(lambda x: f(x) + f(V))(V)),
-    "shard_map": lambda f: shard_map(
-        f, mesh=auto_mesh("a"), in_specs=P(), out_specs=P()
-    )(V),
+    "shard_map": lambda f: shard_map(f, mesh=auto_mesh("a"), in_specs=P(), out_specs=P())(V),
     # Inside of a trace, with an array of the outside.
     "jit, constant": lambda f: jax.jit(lambda x: f(V) + x)(V),
     "grad, constant": lambda f: jax.grad(lambda x: (f(V) * x).sum())(V),
@@ -548,8 +546,7 @@ _TRANSFORMED: dict[str, Callable[[Any], Any]] = {
     "compile time": lambda f: jax.jit(lambda x: _at_compile_time(f) + x)(V),
     "compile time in vmap": lambda f: jax.vmap(lambda x: _at_compile_time(f) + x)(jnp.ones((2, 3))),
     "in a callback": lambda f: filterjit.filter_jit(
-        lambda x: jax.pure_callback(lambda y: np.asarray(f(jnp.asarray(np.asarray(y)))), x, x)
-    )(V),
+        lambda x: jax.pure_callback(lambda y: np.asarray(f(jnp.asarray(np.asarray(y)))), x, x))(V),
     "eager": lambda f: f(V),
 }  # fmt: skip
 

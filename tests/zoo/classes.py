@@ -147,8 +147,7 @@ STATICS = {
         numbers=NUMBERS),
     "slots": Static(
         lambda: [f(*a) for f in (Slotted, UndecoratedSlots) for a in ((0.0,), (-0.0,), (0, True))],
-        set_to("value", -1.0),
-    ),
+        set_to("value", -1.0)),
     "slots, of 0.0": Static(lambda: [Slotted(0.0)], set_to("value", -0.0)),
     "a slot that is cached in a base": Static(lambda: [NotLazy(1), NotLazy(True), NotLazy(2)]),
     "own __eq__ under exec": Static(lambda: [Own(1), Own(2)], set_to("n", 3)),
@@ -181,8 +180,7 @@ STATICS = {
         noticed=False, apart=2),
     "list in a field": Static(
         lambda: [f([n]) for f in (Config, Slotted, Undecorated) for n in (1, True, 1.0)],
-        lambda x: x.n.append(2),
-    ),
+        lambda x: x.n.append(2)),
     "dict in a field": of_numbers(lambda n: Config({"k": n}), lambda x: x.n.update(l=2)),
     "array in a field": Static(lambda: [Config(f(2)) for f in (np.zeros, np.ones)],
         lambda x: x.n.__setitem__(0, 3.0)),
@@ -196,37 +194,31 @@ STATICS = {
     # ---- named tuples ----
     "named tuple": Static(lambda: [Point(n, [m]) for n in (1, True) for m in (0.0, -0.0)],
         lambda x: x.y.append(1.0)),
-    "named tuple with attributes": Static(
-        lambda: [PairOfFunctions(dict, list), PairOfFunctions(list, dict)], set_to("note", 1), fields
-    ),
+    "named tuple with attributes": Static(lambda: [PairOfFunctions(dict, list),
+        PairOfFunctions(list, dict)], set_to("note", 1), fields),
     # ---- Modules ----
     "Module": of_numbers(Holder, set_to("x", -3), numbers=NUMBERS),
     "Module, of -1": Static(lambda: [Holder(-1)], set_to("x", -2)),
     "static field of a Module": Static(
         lambda: [Holder(None, n) for n in (*NUMBERS, [1], [True], {1: 2}, {True: 2})],
-        set_to("s", -3),
-    ),
+        set_to("s", -3)),
     "Modules in Modules": Static(
         lambda: [Holder(Holder(m), ("fast", n)) for n in (1, True) for m in (1, True)],
-        lambda x: object.__setattr__(x.x, "x", 5),
-    ),
+        lambda x: object.__setattr__(x.x, "x", 5)),
     "Module in a static field of a Module": of_numbers(lambda n: Holder(None, Holder(None, n)),
         lambda x: object.__setattr__(x.s, "s", -2)),
     "Module of a list": Static(lambda: [Holder([1, 2]), Holder([1, 2.0]), Holder([True, 2])],
         lambda x: x.x.append(3)),
     "Module of an array of NumPy": Static(
         lambda: [Holder(np.array(n)) for n in ([-1, 2], [1, 2], [1.0, 2.0])],
-        lambda x: x.x.__setitem__(0, -2), fields,
-    ),
+        lambda x: x.x.__setitem__(0, -2), fields),
     "Module of an array": Static(lambda: [Holder(jnp.array(n)) for n in ([1, 2], [1, 3], [1.0, 3.0])],
         set_to("x", jnp.array([4, 5])), fields, apart=0),
     "Module of layers": Static(
-        lambda: [eqx.tree_at(lambda x: x.bias, LINEAR, f(3)) for f in (jnp.ones, jnp.zeros)],
-        None, fields, apart=0,
-    ),
+        lambda: [eqx.tree_at(lambda x: x.bias, LINEAR, f(3)) for f in (jnp.ones, jnp.zeros)], None,
+        fields, apart=0),
     "Module with a jaxtyped field": Static(
-        lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields, apart=0
-    ),
+        lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields, apart=0),
     "types of jaxtyping": Static(lambda: list(FLOATS)),
     "Enumeration": Static(lambda: [Kind.periodic, Kind.fixed], None, fields, apart=0),
 }  # fmt: skip

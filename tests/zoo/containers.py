@@ -133,17 +133,14 @@ STATICS = {
     "OrderedDict in another order": Static(lambda: [ordered(a=1, b=2)],
         lambda x: x.move_to_end("a")),
     "defaultdict": Static(
-        lambda: [default(f, a=n) for f in (int, list, None) for n in (-1, 1, True)], item("a", -2)
-    ),
+        lambda: [default(f, a=n) for f in (int, list, None) for n in (-1, 1, True)], item("a", -2)),
     "another default": Static(lambda: [default(int, a=1)], set_to("default_factory", list)),
     "Counter": Static(
         lambda: [collections.Counter(a=n, **m) for n in (-1, 1, True) for m in ({}, {"b": 0})],
-        lambda x: x.update(a=-1),
-    ),
+        lambda x: x.update(a=-1)),
     "deque": Static(
         lambda: [collections.deque(*a) for a in (([-1, 2],), ([1],), ([True],), ([1], 2))],
-        item(0, -2),
-    ),
+        item(0, -2)),
     "deque that is rotated": Static(lambda: [collections.deque([1, 2])], lambda x: x.rotate()),
     "ChainMap": Static(
         lambda: [collections.ChainMap({"a": n}, {"b": 2}) for n in (-1, 1, True)]
@@ -157,8 +154,7 @@ STATICS = {
         namespace(a=1, b=2), namespace(b=2, a=1)], set_to("n", -2)),
     "argparse.Namespace": Static(
         lambda: [argparse.Namespace(**d) for d in ({"a": -1, "b": 2}, {"b": 2, "a": -1}, {"a": 1})],
-        set_to("a", -2),
-    ),
+        set_to("a", -2)),
     "mappingproxy": Static(
         lambda: [
             types.MappingProxyType(mapping({1: 2}))
@@ -178,8 +174,7 @@ STATICS = {
     "bytearray": Static(lambda: [bytearray(b"a"), bytearray(b"b"), b"a"], item(0, 7)),
     "array": Static(
         lambda: [array.array(*a) for a in (("i", [-1]), ("l", [-1]), ("d", [-1]), ("i", [2]))],
-        item(0, -2),
-    ),
+        item(0, -2)),
     "memoryview": Static(lambda: [memoryview(bytearray(b"ab")),
         *map(memoryview, (b"ab", b"ac", b"aaa")), *(memoryview(b"ab").cast(kind) for kind in "bc"),
         memoryview(b"aaaaa")[::2]], item(0, 7), opaque=True),
@@ -199,12 +194,10 @@ STATICS = {
     "dict of own": of_numbers(lambda n: DictOfOwn(a=n), item("a", -2)),
     "dict of attributes": Static(
         lambda: [Attributes(lr=n, net=m(d=1)) for n in (-1, -1.0) for m in (Attributes, dict)],
-        set_to("lr", -2),
-    ),
+        set_to("lr", -2)),
     "defaultdict of own": Static(
         lambda: [Grouped(f, {"a": [n]}) for f in (list, tuple) for n in (1, True)],
-        lambda x: x["a"].append(2),
-    ),
+        lambda x: x["a"].append(2)),
     "set of own": Static(lambda: [SetOfOwn([-1]), SetOfOwn([1]), SetOfOwn([True]), {-1}],
         lambda x: (x.remove(-1), x.add(-2))),
     "frozenset of own": Static(lambda: [FrozenSetOfOwn([1]), FrozenSetOfOwn([True]), frozenset([1]),

@@ -161,18 +161,15 @@ STATICS = {
     "own equality, with a constant hash": Static(lambda: [ConstantHash(1), ConstantHash(2)], three,
         noticed=False, opaque=True),
     "own equality without a hash": Static(
-        lambda: [WithoutHash(n) for n in (-1, -2, 1, True, 1.0, [1], [True])], three, opaque=True
-    ),
+        lambda: [WithoutHash(n) for n in (-1, -2, 1, True, 1.0, [1], [True])], three, opaque=True),
     "deep in an object without a hash": Static(lambda: [WithoutHash([{"a": -1}])],
         lambda x: x.scale[0].update(a=-2), opaque=True),
     "slots without a hash": Static(lambda: [SlotsWithoutHash(n) for n in (-1, 1, True, 1.0)], three,
         opaque=True),
-    "memory of a partial": Static(
-        lambda: [EqualPartials(abs, n) for n in (1, True, 1.0)], None, fields, shared=False, apart=0
-    ),
-    "attributes elsewhere": Static(
-        lambda: [Elsewhere(n) for n in (1, True, 1.0)], None, fields, shared=False
-    ),
+    "memory of a partial": Static(lambda: [EqualPartials(abs, n) for n in (1, True, 1.0)], None,
+        fields, shared=False, apart=0),
+    "attributes elsewhere": Static(lambda: [Elsewhere(n) for n in (1, True, 1.0)], None, fields,
+        shared=False),
     # ---- functions ----
     "functions": Static(lambda: [scale, shift, jnp.sin, len, max]),
     "closures": by_identity(lambda: [scale_by(2), scale_by(2.0)], set_cell, False, 0),
@@ -191,8 +188,7 @@ STATICS = {
         lambda x: three(x.__self__)),
     "bound methods of callables": Static(
         lambda: [types.MethodType(f, PLAIN[0]) for f in (scale, shift, *PARTIALS[:2])],
-        opaque=True,
-    ),
+        opaque=True),
     "methods of numbers": Static(lambda: [(1).__add__, True.__add__, (1.0).__add__]),
     "methods of lists": by_identity(lambda: [[1].count, [True].count],
         lambda x: x.__self__.append(1), False, 2),

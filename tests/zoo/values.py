@@ -97,8 +97,7 @@ STATICS = {
     "enums that are defined again": Static(lambda: list(RUNS)),
     # ---- the standard library ----
     "Decimal": Static(
-        lambda: [f(n) for f in (decimal.Decimal, Money) for n in ("1.0", "1.00", "1", "-0")]
-    ),
+        lambda: [f(n) for f in (decimal.Decimal, Money) for n in ("1.0", "1.00", "1", "-0")]),
     "Fraction": Static(
         lambda: [*(f(1, n) for f in (fractions.Fraction, statics.Ratio) for n in (1, 2, 3)), 0.5, 1]
     ),
@@ -124,8 +123,7 @@ STATICS = {
     ),
     "struct_time": Static(
         lambda: [time.struct_time((2020, 1, 1, 0, 0, 0, 0, 0, 0, name, 0)) for name in "AB"],
-        apart=2,
-    ),
+        apart=2),
     "UUID": Static(lambda: [uuid.UUID(int=1), uuid.UUID(int=1, is_safe=uuid.SafeUUID.safe),
         uuid.UUID(int=2)]),
     "paths": Static(lambda: [*(pathlib.PurePosixPath(p) for p in ("a/b", "a/B", "/a/b")),
@@ -168,28 +166,19 @@ STATICS = {
     "a dtype with other names": Static(lambda: [np.dtype([("a", "f4")])],
         lambda x: setattr(x, "names", ("c",))),
     "scalars": Static(
-        lambda: [
-            *(t(n) for t in (np.float32, np.float64, jnp.bfloat16) for n in (0.0, -0.0)),
-            *(np.int64(1), np.int32(1), np.bool_(True), np.bool_(False), True, 0.0),
-            *(np.complex64(0), np.complex64(complex(-0.0, 0))),
-            *(np.datetime64("2020", *unit) for unit in ((), ("D",), ("ns",))),
-            *(np.timedelta64(n, unit) for n, unit in ((24, "h"), (1, "D"), (1440, "m"))),
-            *(np.str_("a"), np.bytes_(b"a"), ml_dtypes.int4(1)),
-        ],
-        None,
-        fields,
-        apart=0,
-    ),
+        lambda: [*(t(n) for t in (np.float32, np.float64, jnp.bfloat16) for n in (0.0, -0.0)),
+        *(np.int64(1), np.int32(1), np.bool_(True), np.bool_(False), True, 0.0),
+        *(np.complex64(0), np.complex64(complex(-0.0, 0))),
+        *(np.datetime64("2020", *unit) for unit in ((), ("D",), ("ns",))),
+        *(np.timedelta64(n, unit) for n, unit in ((24, "h"), (1, "D"), (1440, "m"))),
+        *(np.str_("a"), np.bytes_(b"a"), ml_dtypes.int4(1))], None, fields, apart=0),
     "scalars with attributes": Static(lambda: [attributed(Scalar(1), n=n) for n in (-1, 1, True)],
         set_to("n", -2), fields, apart=3),
     "treedefs": Static(lambda: [jtu.tree_structure({n: 0}) for n in (1, True, 1.0)]),
     "PartitionSpec": Static(lambda: [P("a"), P("a", None), P("b")]),
     "ShapeDtypeStruct": Static(
-        lambda: [
-            *(jax.ShapeDtypeStruct((3,), d) for d in (jnp.float32, jnp.int32)),
-            jax.ShapeDtypeStruct((3,), jnp.float32, weak_type=True),
-        ]
-    ),
+        lambda: [*(jax.ShapeDtypeStruct((3,), d) for d in (jnp.float32, jnp.int32)),
+        jax.ShapeDtypeStruct((3,), jnp.float32, weak_type=True)]),
 }  # fmt: skip
 if sys.version_info < (3, 14):  # since then, a reference changes when its repr is asked for
     STATICS["unions of forward references"] = Static(

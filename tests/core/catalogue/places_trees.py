@@ -88,12 +88,9 @@ CALLS: dict[str, tuple[Callable[[World, Any, Any], Any], Trap | None]] = {
     "eq in combine": (lambda w, r, t: core.combine(r, tuple(two_modules(w, t)), None, False), None),
     "leaves that are given": (
         lambda w, r, t: structure_of(r, [w.x] * 3).unflatten(w.answer(Array(i)) for i in range(3)),
-        None,
-    ),
+        None),
     "groups by loud keys": (
-        lambda w, r, t: structure_of(r, [w.x]).combine({w.loud(Zero, "__eq__")(): 1}),
-        None,
-    ),
+        lambda w, r, t: structure_of(r, [w.x]).combine({w.loud(Zero, "__eq__")(): 1}), None),
 }  # fmt: skip
 
 
