@@ -25,7 +25,6 @@ import filterjit
 from filterjit._compat import _nnx_compat
 from support.callables import CALLABLES, ONE, TWO, Affine, decorated, scale
 from support.comparison import Jit, Traces, check, check_error, comparable, on_both
-from support.features import Guard, positive
 from support.processes import run
 from support.trees import MODULES
 from support.versions import auto_mesh
@@ -404,22 +403,17 @@ def test_a_linen_module_is_static(jit: Jit, traces: Traces) -> Any:
 
 # ---- names ----
 
-NAMED: dict[str, Callable[[], Any]] = {
-    "function": lambda: positive,
-    "lambda": lambda: lambda x: x + 1,
-    "partial": lambda: functools.partial(jnp.add, 1.0),
-    "Module": lambda: Guard(ONE),
-    "method": lambda: Guard(ONE).method,
-    "filter_grad": lambda: eqx.filter_grad(lambda x: x**2),
-    "nested": lambda: eqx.filter_jit(positive),
-}
+NAMED = (
+    *("function", "lambda", "functools.partial", "Module", "method of a Module"),
+    *("filter_grad function", "eqx.filter_jit"),
+)
 
 
 @pytest.mark.parametrize("name", NAMED)
 @on_both
 def test_name_of_the_program(jit: Jit, name: str) -> Any:
     """Profiles, dumps and logs show the program's name."""
-    f = jit(NAMED[name]())
+    f = jit(CALLABLES[name])
     lowered = f.lower(TWO)
     (found,) = re.findall(r"module @(\w+)", lowered.as_text())
     (compiled,) = re.findall(r"HloModule (\w+)", lowered.compile().compiled.as_text())
