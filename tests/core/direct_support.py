@@ -8,6 +8,7 @@ arrays that it was not compiled for.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -81,7 +82,7 @@ class DeletedError(RuntimeError):
 class DirectArray:
     """An array of JAX's: what it is never changes, except that it may be deleted."""
 
-    __slots__ = ("__weakref__", "_aval", "_committed", "_layout", "_sharding", "deleted", "value")
+    __slots__ = ("__weakref__", "_layout", "aval", "committed", "deleted", "sharding", "value")
 
     def __init__(
         self,
@@ -91,22 +92,9 @@ class DirectArray:
         committed: bool = True,
         layout: Any = ROWS,
     ) -> None:
-        self.value = value
-        self._aval, self._sharding = aval(name), sharding
-        self._committed, self._layout = committed, layout
-        self.deleted = False
-
-    @property
-    def aval(self) -> Aval:
-        return self._aval
-
-    @property
-    def sharding(self) -> Any:
-        return self._sharding
-
-    @property
-    def committed(self) -> bool:
-        return self._committed
+        self.value, self.deleted = value, False
+        self.aval, self.sharding, self.committed = aval(name), sharding, committed
+        self._layout = layout
 
     @property
     def layout(self) -> Any:
@@ -114,35 +102,23 @@ class DirectArray:
             raise DeletedError("a deleted array has no layout")
         return self._layout
 
-    def is_deleted(self) -> bool:
-        return self.deleted
-
     def delete(self) -> None:
         self.deleted = True
 
     @property
     def key(self) -> Any:
         """What ``jax.jit`` knows of it, in its key of a call."""
-        layout = self._layout.name if self._aval.has_layouts else None  # else there is only one
-        sharding = type(self._sharding), self._sharding.name
-        return self._aval.name, sharding, self._committed, layout
+        layout = self._layout.name if self.aval.has_layouts else None  # else there is only one
+        return self.aval.name, (type(self.sharding), self.sharding.name), self.committed, layout
 
 
 class DirectKeys:
     """Typed random keys of JAX's, which wrap an array."""
 
-    __slots__ = ("__weakref__", "_data", "_impl")
+    __slots__ = ("__weakref__", "data", "impl")
 
     def __init__(self, data: DirectArray, impl: Any = "threefry") -> None:
-        self._data, self._impl = data, impl
-
-    @property
-    def data(self) -> DirectArray:
-        return self._data
-
-    @property
-    def impl(self) -> Any:
-        return self._impl
+        self.data, self.impl = data, impl
 
 
 class DirectHost:
@@ -288,13 +264,12 @@ class Backend:
         self.checks_deleted = False
         self.wrong: list[Any] = []
         self.parts: dict[str, Callable[..., Any]] = {
-            "get_aval": DirectArray.aval.fget,  # type: ignore[attr-defined]
-            "get_sharding": DirectArray.sharding.fget,  # type: ignore[attr-defined]
-            "get_committed": DirectArray.committed.fget,  # type: ignore[attr-defined]
-            "get_layout": DirectArray.layout.fget,  # type: ignore[attr-defined]
-            "is_deleted": DirectArray.is_deleted,
-            "get_data": DirectKeys.data.fget,  # type: ignore[attr-defined]
-            "get_impl": DirectKeys.impl.fget,  # type: ignore[attr-defined]
+            **{
+                f"get_{n}": operator.attrgetter(n)
+                for n in ("aval", "sharding", "committed", "layout")
+            },
+            "is_deleted": operator.attrgetter("deleted"),
+            **{f"get_{n}": operator.attrgetter(n) for n in ("data", "impl")},
             "put": self.put,
             "configuration": lambda: self.configuration,
             "get_setting": lambda setting: setting.value,
@@ -323,17 +298,14 @@ class Backend:
 
     def key(self, arrays: Sequence[Any] = ()) -> Any:
         """The key of a call; that of an array which is none of JAX's is its type."""
+
+        def key_of(x: Any) -> Any:
+            kind = type(x) if isinstance(x, SubArray) else False
+            return aval_of(x).name, (Sharding, "one"), kind, None
+
         settings = tuple(setting.value for setting in self.settings)
         return (self.configuration, settings), tuple(
-            x.key
-            if type(x) is DirectArray
-            else (
-                aval_of(x).name,
-                (Sharding, "one"),
-                type(x) if isinstance(x, SubArray) else False,
-                None,
-            )
-            for x in arrays
+            x.key if type(x) is DirectArray else key_of(x) for x in arrays
         )
 
     def plan(self, source: Any, arrays: Any) -> Any:
@@ -375,18 +347,13 @@ def way_of(direct: Any, *arrays: Any) -> str:
     way: str
     way, *others = (k for k, n in direct.counts.items() for _ in range(n - before.get(k, 0)))
     assert not others
-    jitted = direct.jitted
-    check_output(jitted, output, jitted.program(arrays), arrays)
-    return way
-
-
-def check_output(jitted: Any, output: Any, program: Program, arrays: Sequence[Any]) -> None:
-    assert type(output) is core.Output and jitted.backend.wrong == []
+    program = direct.jitted.program(arrays)
+    assert type(output) is core.Output and program.backend.wrong == []
     found, trace = core.output_flatten(output)
     assert trace == program.trace
-    expected = program.compute(arrays)
-    for x, y in itertools.zip_longest(found, expected):
+    for x, y in itertools.zip_longest(found, program.compute(arrays)):
         assert (x.value, x.key) == (y.value, y.key)
+    return way
 
 
 def ways_of(direct: Any, *calls: Sequence[Any]) -> list[str]:

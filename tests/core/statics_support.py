@@ -1,6 +1,5 @@
 """Static values of many types, the places where they stand, and checks of how they are compared."""
 
-import collections
 import enum
 import functools
 import itertools
@@ -8,48 +7,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from core_support import (
-    Array,
-    Box,
-    Described,
-    Keyed,
-    Linear,
-    Record,
-    Slots,
-    Value,
-    Variable,
-    classify,
-    core,
-    static,
-    testing,
-)
+import core_support as cs
+from core_support import Array, Box, Described, Keyed, Linear, Record, Slots, Value, core, static
 
 # ---- types that are easily confused with others ----
 
 
-class Color(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-
-class Level(enum.IntEnum):
-    ONE = 1
-
-
-class MyInt(int):
-    __slots__ = ()
-
-
-class MyFloat(float):
-    __slots__ = ()
-
-
-class MyStr(str):
-    __slots__ = ()
-
-
-class Flat(tuple):
-    __slots__ = ()
+Color = enum.Enum("Color", ["RED", "BLUE"])
+Level = enum.IntEnum("Level", ["ONE"])
+MyInt, MyFloat, MyStr, Flat = (
+    type(name, (base,), {"__slots__": ()})
+    for name, base in (("MyInt", int), ("MyFloat", float), ("MyStr", str), ("Flat", tuple))
+)
 
 
 class Factory(Value):
@@ -135,10 +104,6 @@ def shell_key(x: Any) -> Any:
     return x.inside
 
 
-class Named(collections.namedtuple("Named", "a b")):
-    """Has a ``__dict__``."""
-
-
 def classify_pairs(cls: type, x: Any) -> Any:
     if cls is Hashed:
         return static(None, None, ("a",))
@@ -148,9 +113,7 @@ def classify_pairs(cls: type, x: Any) -> Any:
         return static(shell_key, None, True)
     if cls is Keyed:
         return static(lambda x: x.key, lambda x: x.key == "fixed")
-    if cls is Named:
-        return static(lambda x: (tuple(x), sorted(vars(x).items())), None, True)
-    return classify(cls, x)
+    return cs.classify(cls, x)
 
 
 # ---- values that all differ ----
@@ -187,7 +150,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "field of a module": lambda v: Linear(weight=X, size=v),
     "field of a dataclass": lambda v: Record(X, 2, v),
     "field of an object": lambda v: Slots(x=X, y=2, tag=v),
-    "dict field": lambda v: Variable(X, kind=v),
+    "dict field": lambda v: cs.Variable(X, kind=v),
     "described": lambda v: Described(("x",), x=X, y=v),
     "aux data": lambda v: Box([X], aux=v),
     "key of a dict": lambda v: {(v, 2): X},
@@ -198,7 +161,7 @@ FIELDS = [name for name in PLACES if name not in ("leaf", "key of a dict")]
 
 
 def matches(structure: Any, tree: Any) -> bool:
-    return testing.match(structure, tree) is not None
+    return cs.testing.match(structure, tree) is not None
 
 
 def seen(registry: Any, tree: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Classes and names of JAX and Equinox that differ from what filterjit expects.
+"""Classes and names of JAX, Equinox and Flax that differ from what filterjit expects.
 
 Such nodes are handled by their registered functions, which is slower and never wrong.
 """
@@ -18,17 +18,20 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
+from flax import nnx
 
 import filterjit
 from filterjit._call import _miss
 from filterjit._compat import (
     _equinox_compat,
     _executable_compat,
+    _flax_compat,
     _jax_compat,
     _private,
     _registered_compat,
 )
 from support.comparison import Jit, Traces, comparable, on_both, runtime_message
+from support.exactness import X as VECTOR
 from support.exactness import check_exact
 from support.features import kind, names_used
 from support.processes import run_code
@@ -389,3 +392,74 @@ def test_names_missing_at_import() -> None:
     code = MISSING_AT_IMPORT.format(names=found)
     of_equinox = "ignore::DeprecationWarning:equinox.internal._primitive"
     run_code(code, options=("-W", "error", "-W", of_equinox))
+
+
+# ---- names of Flax ----
+
+needs_this_flax = pytest.mark.skipif(
+    _private.loaded("flax.typing", "HashableMapping") is None,
+    reason="classes of this Flax are flattened by its functions",
+)
+NATIVE = {"Variable": "object", "Module": "described", "State": "object"}
+
+
+def kinds() -> dict[str, str]:
+    """Uses new classes, which no registry has met, and returns the kinds that C gives them."""
+
+    class Kind(nnx.Variable):
+        pass
+
+    class Net(nnx.Module):
+        def __init__(self, tag: Any = 1) -> None:
+            self.kernel, self.width = Kind(VECTOR, tag=tag), tag
+
+    class Own(nnx.State):
+        pass
+
+    classes: dict[str, Callable[..., Any]] = {
+        "Variable": lambda tag=1: Kind(VECTOR, tag=tag),
+        "Module": Net,
+        "State": lambda tag=1: Own({"a": Kind(VECTOR, tag=tag), "b": {"c": VECTOR}}),
+    }
+    for make in classes.values():
+        assert check_exact(lambda make=make: [make(), make(-1), make(-2), make(), make()]) == 3
+        x = make()
+        assert check_exact(lambda x=x: [x] * 5) == 1
+        out = jax.tree.leaves(x, is_leaf=lambda x: isinstance(x, nnx.Variable))[0]
+        out.set_value(VECTOR)
+    return {name: kind(make()) for name, make in classes.items()}
+
+
+# Which classes are flattened natively still, where a name is missing.
+LOST: dict[str, set[str]] = {
+    "FrozenDict": set(),
+    "State": {"State"},
+    "TraceState": {"Variable"},
+    "Variable": {"Variable"},
+    "_variable_flatten": {"Variable"},
+    "PytreeState": set(),
+    "Pytree": {"Module"},
+    "HashableMapping": {"Module"},
+}
+
+
+@needs_this_flax
+@pytest.mark.parametrize("name", [(), *names_used("_private.loaded", _flax_compat)], ids=".".join)
+def test_without_a_name_of_flax(name: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, lost = _private.loaded, set[str]()
+    if name:
+        if loaded(*name) is None:
+            pytest.skip("it is the name of another version")
+        # A name that has moved is looked up in both places.
+        gone = lambda *n: None if n[-1] == name[-1] else loaded(*n)
+        monkeypatch.setattr(_private, "loaded", gone)
+        lost = LOST[name[-1]]
+    assert kinds() == {key: "custom" if key in lost else kind for key, kind in NATIVE.items()}
+
+
+@needs_this_flax
+def test_without_the_registry_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where JAX does not tell with which functions a class is registered."""
+    for name in ("registered_flatten", "registered_unflatten"):
+        monkeypatch.setattr(_registered_compat, name, lambda cls: None)
+    assert kinds() == NATIVE | {"Variable": "custom", "Module": "custom"}

@@ -14,25 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import fuzz_trees as ft
 import hypothesis
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from fuzz_trees import (
-    FIELDS,
-    KNOWN,
-    NUMBERS,
-    OF_NUMBERS,
-    Draw,
-    avals,
-    change,
-    contents,
-    new,
-    shown,
-    text,
-)
+from fuzz_trees import FIELDS, KNOWN, NUMBERS, OF_NUMBERS, Draw, avals, change, contents, new, shown
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import filterjit
@@ -182,7 +171,7 @@ class Differential(RuleBasedStateMachine):
         self.traces += 1
         if any(type(x) is Bomb for x in jtu.tree_leaves(arguments)):
             raise Boom
-        return text(arguments)
+        return ft.text(arguments)
 
     # ---- drawing ----
 

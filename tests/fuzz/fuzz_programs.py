@@ -140,13 +140,10 @@ _OPTIONS: list[dict[str, Any]] = [
     {"static_argnums": (2,), "static_argnames": "k", "keep_unused": True},
 ]
 _NODES: list[Callable[[Draw], Any]] = [
-    lambda d: d.children(),
-    lambda d: tuple(d.children()),
-    lambda d: d.items(),
-    lambda d: collections.OrderedDict(d.items()),
-    lambda d: Point(d.inner(), d.inner()),
+    lambda d: d.children(), lambda d: tuple(d.children()), lambda d: d.items(),
+    lambda d: collections.OrderedDict(d.items()), lambda d: Point(d.inner(), d.inner()),
     lambda d: Registered(d.inner(), None, d.rng.choice("ab")),
-]
+]  # fmt: skip
 
 
 def _leaf(choose: random.Random) -> Any:

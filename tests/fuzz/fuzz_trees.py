@@ -26,6 +26,7 @@ from flax.typing import HashableMapping
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
 from zoo import classes, containers, objects, values
+from zoo.random_values import random_value
 from zoo.zoo_support import LEAVES, Static, seen
 
 # ---- static values ----
@@ -163,14 +164,10 @@ def _partial(d: Draw) -> Any:
 
 # What is known of a large argument, so that it is not walked again, may consist of these.
 KNOWN: list[Callable[[Draw], Any]] = [
-    lambda d: tuple(d.children()),
-    lambda d: d.children(),
-    lambda d: dict(zip("abc", d.children(), strict=False)),
-    lambda d: None,
-    lambda d: Point(d.inner(), d.inner()),
-    _layer,
-    lambda d: Slotted(d.inner(), d.static()),
-]
+    lambda d: tuple(d.children()), lambda d: d.children(),
+    lambda d: dict(zip("abc", d.children(), strict=False)), lambda d: None,
+    lambda d: Point(d.inner(), d.inner()), _layer, lambda d: Slotted(d.inner(), d.static()),
+]  # fmt: skip
 NODES: list[Callable[[Draw], Any]] = [
     *2 * KNOWN,
     lambda d: d.items(),
@@ -245,12 +242,23 @@ class Draw:
         return made
 
     def static(self, tables: list[Static] | None = None) -> Any:
+        if tables is None and self.fields is FIELDS and self.rng.randrange(4) == 0:
+            return self._composed(random_value(self.rng, 3))
         static = self.rng.choice(self.fields if tables is None or len(self.fields) == 1 else tables)
         drawn = static.make()
         at = self._choose(len(drawn))
         if static.change is not None and at == 0:
             self.changes.append(functools.partial(static.change, drawn[0]))
         return drawn[at]
+
+    def _composed(self, value: Any) -> Any:
+        """Returns a value of many parts, of which lists and dicts can change in place."""
+        for part in (value, *(value if isinstance(value, (list, tuple)) else ())):
+            if type(part) is list:
+                self.changes.append(functools.partial(part.append, self.rng.choice(NUMBERS)))
+            elif type(part) is dict:
+                self.changes.append(functools.partial(part.update, new=self.rng.choice(NUMBERS)))
+        return value
 
     def _choose(self, count: int) -> int:
         at, is_other = self.rng.randrange(count), self.count == self.twist

@@ -1,6 +1,5 @@
 """Errors before the function runs: they name the place, and leave the cache unchanged."""
 
-import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,9 @@ import filterjit
 from support.comparison import Jit, Traces
 from support.modules import Module
 from support.nodes import Custom, Point, Registered
+from support.statics import Constant
 from support.trees import FlaxStruct
+from zoo.classes import Mutable
 
 ONE = jnp.array(1.0)
 
@@ -33,16 +34,6 @@ class Unhashable:
 class BadRepr(Unhashable):
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
-
-
-@dataclasses.dataclass
-class MutableConfig:
-    n: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class FrozenConfig:
-    values: Any
 
 
 UNHASHABLE: dict[str, tuple[Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]], str]] = {
@@ -71,7 +62,7 @@ def test_unhashable_statics(jit: Jit, traces: Traces, ours: bool, name: str) -> 
     f = jit(traces.counting(target))
     make, path = UNHASHABLE[name]
     args, kwargs = make(5)
-    bad = [{1, 2}, bytearray(b"a"), MutableConfig(), FrozenConfig([1]), FrozenConfig(ONE)]
+    bad = [{1, 2}, bytearray(b"a"), Mutable(), Constant([1]), Constant(ONE)]
     bad += [Unhashable(), set(range(10_000)), *([BadRepr()] if ours else [])]
     for value in bad:
         bad_args, bad_kwargs = make(value)

@@ -5,7 +5,6 @@ Equinox answers with old values. The oracle is a new function with new arrays of
 values.
 """
 
-import dataclasses
 import functools
 import gc
 import weakref
@@ -30,16 +29,6 @@ COPIED = [np.dtype(x) for x in ("int64", "uint64", "float64", "complex128")]
 DTYPES = [*COPIED, *map(np.dtype, ("float32", ml_dtypes.bfloat16))]
 
 ONES = jnp.ones(3)
-
-
-@dataclasses.dataclass
-class Config:
-    table: Any
-
-
-class Plain:
-    def __init__(self, table: Any) -> None:
-        self.table = table
 
 
 class Sub(np.ndarray):

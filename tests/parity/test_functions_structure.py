@@ -4,7 +4,6 @@ differently do not, as far as their code, defaults, closures and attributes tell
 The zoo (tests/zoo) has the values that functions hold, in the place "closure".
 """
 
-import dataclasses
 import enum
 import functools
 import logging
@@ -30,6 +29,9 @@ import filterjit
 from filterjit._trees import _digests
 from support.comparison import Traces, comparable
 from support.lifetimes import freed
+from support.statics import Constant as Config
+from zoo.objects import Plain
+from zoo.zoo_support import attributed
 
 X = jnp.arange(3.0)
 
@@ -38,19 +40,6 @@ class Layer(eqx.Module):
     weight: Any
     act: Any
     tag: Any = eqx.field(static=True, default=None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    scale: Any
-
-
-class Plain:
-    def __init__(self, scale: float = 1.0) -> None:
-        self.scale = scale
-
-    def act(self, x: Any) -> Any:
-        return x * self.scale
 
 
 class Counted:
@@ -80,12 +69,6 @@ def scaled(s: Any) -> Callable[[Any], Any]:
 
 def holding(cell: Any) -> Callable[[Any], Any]:
     return lambda x: (x, repr(cell))[0]
-
-
-def with_attributes(x: Any, **attributes: Any) -> Any:
-    for name, value in attributes.items():
-        setattr(x, name, value)
-    return x
 
 
 # ---- functions that share a program ----
@@ -118,6 +101,29 @@ class Acting(eqx.Module):
         return self.f(x)
 
 
+LABELS = {"w": "a", "b": "b"}
+OF_MODULES = (
+    logging.getLogger(__name__), threading.Lock(), pathlib.Path("data"), typing.TypeVar("T"),
+    optax.adamw(optax.cosine_decay_schedule(1e-3, 100)), nn.Dense, nnx.Linear, jax.random.key(0),
+    eqx.filter_value_and_grad(scaled(2.0)), jax.checkpoint(scaled(1.0)), jnp.float32,
+)  # fmt: skip
+# What does not prevent sharing where functions hold it: what is known.
+HELD: dict[str, Callable[[], Any]] = {
+    "what modules commonly have": lambda: OF_MODULES,
+    "functions of libraries": lambda: (
+        *(jnp.sum, np.sum, jax.jit, len, jax.nn.relu, np.add, jax.vmap(scaled(2.0))),
+        *(operator.itemgetter(1), str.upper, functools.partial(jax.nn.gelu, approximate=False)),
+    ),
+    "a device, a module and a class": lambda: (jax.devices()[0], jnp, Layer),
+    "Modules": lambda: (eqx.nn.Lambda(jax.nn.relu), Layer(X, scaled(1.0)), eqx.nn.Identity()),
+    # Optimizers.
+    "a cosine schedule": lambda: optax.adam(optax.cosine_decay_schedule(1e-3, 100)),
+    "a mask": lambda: optax.adamw(1e-3, mask={"w": True, "b": False}),
+    "several": lambda: optax.multi_transform({"a": optax.adam(1e-3), "b": optax.sgd(0.1)}, LABELS),
+    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
+    "several steps": lambda: optax.MultiSteps(optax.adam(1e-3), 4).gradient_transformation(),
+    "an array": lambda: optax.adam(jnp.asarray(1e-3)),
+}
 PLAIN = Plain(3.0)
 SHARED: dict[str, Callable[[], Any]] = {
     "lambda": lambda: lambda x: x + 1,
@@ -129,14 +135,15 @@ SHARED: dict[str, Callable[[], Any]] = {
     "partial of a partial": lambda: functools.partial(
         functools.partial(lambda s, t, x: (x * s, t)[0], 2.0), (1,)
     ),
-    "partial with attributes": lambda: with_attributes(functools.partial(lambda x: x), note=1),
-    "bound method": lambda: Plain.act.__get__(PLAIN),
+    "partial with attributes": lambda: attributed(functools.partial(lambda x: x), note=1),
+    "bound method": lambda: PLAIN.apply,
     "jitted method": lambda: Acting(lambda x: x + 1).act,
-    "bound lambda": lambda: types.MethodType(lambda self, x: x * self.scale, Config(3.0)),
+    "bound lambda": lambda: types.MethodType(lambda self, x: x * self.value, Config(3.0)),
     "defaults": lambda: lambda x, s=2.0, *, t=(1, 2.0): x * s + t[1],
     "mutual recursion": _mutual,
     "annotated, documented, with attributes": _documented,
     "of a library": lambda: jax.vmap(scaled(2.0)),
+    **{f"holding {name}": lambda make=make: holding(make()) for name, make in HELD.items()},  # type: ignore[misc]
 }
 
 
@@ -209,7 +216,7 @@ def _in_wrapper(value: Any) -> Any:
 
 def _in_attribute(value: Any) -> Any:
     act: Any = lambda x: (x, act.value)
-    return with_attributes(act, value=value)
+    return attributed(act, value=value)
 
 
 # Each returns a new function that returns the value.
@@ -221,7 +228,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "partial": lambda value: functools.partial(lambda x, v: (x, v), v=value),
     "inner function": _in_inner,
     "wrapped function": _in_wrapper,
-    "self": lambda value: types.MethodType(lambda self, x: (x, self.scale), Config(value)),
+    "self": lambda value: types.MethodType(lambda self, x: (x, self.value), Config(value)),
 }
 
 
@@ -256,29 +263,6 @@ def test_doubt_is_a_miss(apply: Counted) -> None:
     assert apply.count == 7
 
 
-OF_MODULES = (
-    logging.getLogger(__name__), threading.Lock(), pathlib.Path("data"), typing.TypeVar("T"),
-    optax.adamw(optax.cosine_decay_schedule(1e-3, 100)), nn.Dense, nnx.Linear, jax.random.key(0),
-    eqx.filter_value_and_grad(scaled(2.0)), jax.checkpoint(scaled(1.0)), jnp.float32,
-)  # fmt: skip
-KNOWN: dict[str, Callable[[], Any]] = {
-    "what modules commonly have": lambda: OF_MODULES,
-    "functions of libraries": lambda: (
-        *(jnp.sum, np.sum, jax.jit, len, jax.nn.relu, np.add, jax.vmap(scaled(2.0))),
-        *(operator.itemgetter(1), str.upper, functools.partial(jax.nn.gelu, approximate=False)),
-    ),
-    "a device, a module and a class": lambda: (jax.devices()[0], jnp, Layer),
-    "Modules": lambda: (eqx.nn.Lambda(jax.nn.relu), Layer(X, scaled(1.0)), eqx.nn.Identity()),
-}
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_what_is_known_does_not_prevent_sharing(apply: Counted, name: str) -> None:
-    for _ in range(3):
-        apply(holding(KNOWN[name]()))
-    assert apply.count == 1
-
-
 # ---- functions that do not share ----
 
 
@@ -297,24 +281,13 @@ def test_constants_of_code_are_exact(apply: Counted) -> None:
 
 
 CHANGES: list[dict[str, Any]] = [
-    {"note": ("a note", (1, 2.0))},
-    {"other": 1},
-    {"__name__": "b"},
-    {"__qualname__": "b"},
-    {"__module__": "b"},
-    {"__doc__": "b"},
-    {"__wrapped__": scaled(1)},
-    {"__wrapped__": scaled(True)},
-    {"__annotations__": {}},
-    {"__annotations__": {"x": int}},
-    {"__annotations__": {"x": "int"}},
-    {"__defaults__": (1,)},
-    {"__defaults__": (1.0,)},
-    {"__defaults__": (1.0, 2.0, 3.0)},
-    {"__kwdefaults__": {"s": 2}},
-    {"__kwdefaults__": {"s": 2.0, "t": 1}},
-    {"__code__": (lambda x, *, s=0: x - s).__code__},
-]
+    {"note": ("a note", (1, 2.0))}, {"other": 1}, {"__name__": "b"}, {"__qualname__": "b"},
+    {"__module__": "b"}, {"__doc__": "b"}, {"__wrapped__": scaled(1)},
+    {"__wrapped__": scaled(True)}, {"__annotations__": {}}, {"__annotations__": {"x": int}},
+    {"__annotations__": {"x": "int"}}, {"__defaults__": (1,)}, {"__defaults__": (1.0,)},
+    {"__defaults__": (1.0, 2.0, 3.0)}, {"__kwdefaults__": {"s": 2}},
+    {"__kwdefaults__": {"s": 2.0, "t": 1}}, {"__code__": (lambda x, *, s=0: x - s).__code__},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -323,8 +296,8 @@ def test_parts_of_functions_are_exact(apply: Counted, same: bool) -> None:
     act: Any = _documented()
     apply(act)
     for count, changes in enumerate(CHANGES, 2):
-        with_attributes(act if same else (act := _documented()), **changes)
-        for f in (act, act, *([] if same else [with_attributes(_documented(), **changes)])):
+        attributed(act if same else (act := _documented()), **changes)
+        for f in (act, act, *([] if same else [attributed(_documented(), **changes)])):
             assert comparable(apply(f)) == comparable(act(X))
         assert apply.count == count
     if same:  # in place
@@ -438,7 +411,7 @@ def test_changes_while_tracing(apply: Counted, where: str) -> None:
 def test_nothing_is_kept_alive() -> list[Any]:
     """Code, functions and the objects they held die with the jitted function."""
     apply, plain = Counted(), Plain(2.0)
-    act = eval("lambda plain: lambda x: plain.act(x)")(plain)
+    act = eval("lambda plain: lambda x: plain.apply(x)")(plain)
     apply(act)
     return [weakref.ref(y) for y in (act, act.__code__, plain)]
 
@@ -478,27 +451,6 @@ def test_what_cannot_be_described_is_logged(
     assert {record.exc_info[0] for record in described_functions} == {error}
     assert "a function could not be described" in described_functions[0].getMessage()
     described_functions.clear()
-
-
-LABELS = {"w": "a", "b": "b"}
-
-
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    "a cosine schedule": lambda: optax.adam(optax.cosine_decay_schedule(1e-3, 100)),
-    "a mask": lambda: optax.adamw(1e-3, mask={"w": True, "b": False}),
-    "several": lambda: optax.multi_transform({"a": optax.adam(1e-3), "b": optax.sgd(0.1)}, LABELS),
-    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
-    "several steps": lambda: optax.MultiSteps(optax.adam(1e-3), 4).gradient_transformation(),
-    "an array": lambda: optax.adam(jnp.asarray(1e-3)),
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_equal_optimizers_share_a_program(name: str) -> None:
-    f = filterjit.filter_jit(lambda x, o: x, functions="structure")
-    for _ in range(3):
-        f(X, OPTIMIZERS[name]())
-    assert len(f.variants) == 1
 
 
 def test_what_a_library_holds_is_compared_by_contents() -> None:

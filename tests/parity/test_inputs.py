@@ -1,4 +1,4 @@
-"""Arguments and results of jitted functions: trees of every kind."""
+"""Arguments and results of jitted functions: trees of every kind, and Modules of every form."""
 
 import copy
 from collections.abc import Callable
@@ -11,10 +11,10 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from support.comparison import Jit, Traces, comparable, on_both
-from support.features import attributes
-from support.modules import Module
-from support.trees import ARRAY, MODULES, ONE, TREES, identity
+from support.comparison import Jit, Traces, check_calls, comparable, on_both
+from support.features import attributes, kind
+from support.modules import Child, Module, OwnEquality
+from support.trees import ARRAY, MODULES, ONE, TREES, TWO, identity, unset
 
 EVERY = TREES | {f"Modules: {name}": make for name, make in MODULES.items()}
 
@@ -46,6 +46,8 @@ def test_any_tree_can_be_passed(jit: Jit, traces: Traces, name: str) -> Any:
         return x, rest, k, type(x).__name__, changed
 
     value = make()
+    if isinstance(value, eqx.Module):  # C reads them
+        assert kind(value) == "module"
     results = [f(value), f(value), f(x=value), f(make()), f(duplicate(make()))]
     counts = [traces.count]
     for returned in (results[0][0], results[0][-1]):
@@ -88,7 +90,7 @@ def test_another_structure_for_another_shape(jit: Jit, traces: Traces) -> None:
     ]
     f = jit(traces.counting(lambda x: results[x.shape[0]](x)))
     for _ in range(3):
-        for x in (jnp.ones(n, kind) for n in range(5) for kind in (float, int)):
+        for x in (jnp.ones(n, dtype) for n in range(5) for dtype in (float, int)):
             assert comparable(f(x)) == comparable(results[len(x)](x))
     assert traces.count == 10
 
@@ -122,3 +124,34 @@ def test_static_results_are_the_very_objects(jit: Jit) -> Any:
     first, second = f(ONE), f(ONE)
     assert first[1] is second[1] is value and first[2] is second[2] is identity
     return first, second
+
+
+@on_both
+def test_check_init_is_run_inside_and_nowhere_else(jit: Jit, traces: Traces) -> Any:
+    class Counting(eqx.Module):
+        a: Any
+
+        def __check_init__(self) -> None:
+            traces.tick()
+
+    f = jit(lambda x: (x, Counting(x.a + 1)))
+    f(f(Counting(ONE))[1])
+    assert traces.count == 2
+
+
+@on_both
+def test_missing_fields_are_missing_in_the_result(jit: Jit) -> Any:
+    f = jit(lambda x: x)
+    found = []
+    for fields in ({}, {"a": ONE}, {"b": TWO}, {"name": "n"}, {"a": ONE, "flags": (2,)}):
+        out = f(unset(Child, **fields))
+        found.append([hasattr(out, name) for name in ("a", "name", "b", "flags")])
+    return found
+
+
+def test_equality_of_modules() -> None:
+    """It is called for those in static fields only."""
+    values = [OwnEquality(ONE, name) for name in "xyx"]
+    assert check_calls(lambda x: (x.name, x.a), lambda: values) == 2
+    make = lambda: [Module(ONE, OwnEquality(1, name)) for name in "xyx"]  # type: ignore[arg-type]
+    assert check_calls(lambda x: x.a, make) == 1

@@ -229,67 +229,42 @@ def test_numbers_are_traced_where_the_option_says() -> None:
 # ---- mistakes: tests/test_pages.py runs those in tests/messages.md ----
 
 fori = functools.partial(lax.fori_loop, 0, 3)
+LOOP = "`lax.fori_loop`: `body_fun` must return the carry with the same structure and the same statics:\n  "
 CHANGES = "`lax.scan`: `f` must return the carry with the same structure and the same statics:\n  "
-BRANCHES = "`lax.cond`: the branches must return the same structure and the same statics:\n  "
+BRANCHES = "must return the same structure and the same statics:\n  "
+PUT = "\n  -> A Python number is static: put an array into "
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "a sum of vectors": (
-        lambda: lax.scan(lambda c, x: (c + X, x), 0, X),
-        CHANGES + "the carry: was the int 0, is an array\n"
-        "  -> A Python number is static: put an array into `init`.$",
-    ),
-    "a count in a loop": (
-        lambda: fori(lambda i, c: (c[0], [c[1][0] + 1]), (X, [0])),
-        "`lax.fori_loop`: `body_fun` must return the carry with the same structure and the same statics:\n"
-        "  `[1][0]`: was the int 0, is the int 1\n"
-        "  -> A Python number is static: put an array into `init_val`, or pass `traced=...`.$",
-    ),
+    "a sum of vectors": (lambda: lax.scan(lambda c, x: (c + X, x), 0, X),
+        CHANGES + "the carry: was the int 0, is an array" + PUT + "`init`.$"),
+    "a count in a loop": (lambda: fori(lambda i, c: (c[0], [c[1][0] + 1]), (X, [0])),
+        LOOP + "`[1][0]`: was the int 0, is the int 1" + PUT + "`init_val`, or pass `traced=...`.$"),
     "a number that is not traced": (
         lambda: lax.scan(lambda c, x: ((c[0] + 1, c[1] + 1), x), (0, 0), X, traced="0"),
-        CHANGES
-        + "`[1]`: was the int 0, is the int 1\n  -> A Python number is static: put an array into `init`.$",
-    ),
-    "a count alone": (
-        lambda: lax.scan(lambda c, x: (c + 1, x), 0, X),
-        CHANGES + "the carry: was the int 0, is the int 1\n"
-        "  -> A Python number is static: put an array into `init`, or pass `traced=...`.$",
-    ),
-    "a number of another type": (
-        lambda: lax.scan(lambda c, x: (c + 0.5, x), 0, X),
-        CHANGES + "the carry: was the int 0, is the float 0.5\n"
-        "  -> A Python number is static: put an array into `init`, or pass `traced=...`.$",
-    ),
+        CHANGES + "`[1]`: was the int 0, is the int 1" + PUT + "`init`.$"),
+    "a count alone": (lambda: lax.scan(lambda c, x: (c + 1, x), 0, X),
+        CHANGES + "the carry: was the int 0, is the int 1" + PUT + "`init`, or pass `traced=...`.$"),
+    "a number of another type": (lambda: lax.scan(lambda c, x: (c + 0.5, x), 0, X),
+        CHANGES + "the carry: was the int 0, is the float 0.5" + PUT + "`init`, or pass `traced=...`.$"),
     "a number of another type in a static field": (
         lambda: lax.scan(lambda c, x: (Holder(c.x, 1.5), x), Holder(X, 1), X),
-        CHANGES + "`s`: was the int 1, is the float 1.5$",
-    ),
+        CHANGES + "`s`: was the int 1, is the float 1.5$"),
     "a number in a static field": (
         lambda: lax.scan(lambda c, x: (Holder(c.x, (1, 3)), x), Holder(X, (1, 2)), X),
-        CHANGES + "`s[1]`: was the int 2, is the int 3$",
-    ),
-    "a flag": (
-        lambda: lax.while_loop(lambda c: c[0], lambda c: (jnp.asarray(False),), (True,)),
-        "`[0]`: was True, is an array\n"
-        "  -> A Python number is static: put an array into `init_val`.$",
-    ),
+        CHANGES + "`s[1]`: was the int 2, is the int 3$"),
+    "a flag": (lambda: lax.while_loop(lambda c: c[0], lambda c: (jnp.asarray(False),), (True,)),
+        "`[0]`: was True, is an array" + PUT + "`init_val`.$"),
     "a static that is changed in place": (
         lambda: lax.scan(lambda c, x: (c.s.append(1) or c, x), Holder(X, []), X),
-        CHANGES + "`s`: was changed in place. What is static is the same in each step",
-    ),
-    "a shape": (
-        lambda: fori(lambda i, c: eqx.tree_at(lambda m: m.layers[1].bias, c, X), MLP),
+        CHANGES + "`s`: was changed in place. What is static is the same in each step"),
+    "a shape": (lambda: fori(lambda i, c: eqx.tree_at(lambda m: m.layers[1].bias, c, X), MLP),
         ".layers[1].bias has type float32[2] but the corresponding output "
-        "carry component has type float32[3]",
-    ),
-    "a number and an array": (
-        lambda: lax.cond(True, lambda x: (x, x[0]), lambda x: (x, 0.5), X),
-        BRANCHES + "`[1]`: an array from `true_fun`, the float 0.5 from `false_fun`\n"
-        "  -> Return an array instead of a Python number.$",
-    ),
-    "the third branch": (
-        lambda: lax.switch(0, [lambda: "a", lambda: "a", lambda: "b"]),
-        "`lax.switch`: the branches must return the same structure and the same statics:\n"
-        "  the result: the str 'a' from `branches[0]`, the str 'b' from `branches[2]`",
-    ),
+        "carry component has type float32[3]"),
+    "a number and an array": (lambda: lax.cond(True, lambda x: (x, x[0]), lambda x: (x, 0.5), X),
+        f"`lax.cond`: the branches {BRANCHES}`[1]`: an array from `true_fun`, the float 0.5 from "
+        "`false_fun`\n  -> Return an array instead of a Python number.$"),
+    "the third branch": (lambda: lax.switch(0, [lambda: "a", lambda: "a", lambda: "b"]),
+        f"`lax.switch`: the branches {BRANCHES}the result: the str 'a' from `branches[0]`, "
+        "the str 'b' from `branches[2]`"),
     "a Variable of NNX": (lambda: lax.cond(True, lambda v: v, lambda v: v, nnx.Param(X)),
         "`operands` of `lax.cond` holds a `Param` of NNX."),
 }  # fmt: skip

@@ -7,11 +7,14 @@ import operator
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
 import filterjit
+from filterjit import _core
+from filterjit._compat import _equinox_compat
 from support.callables import ONE
 from support.comparison import Jit, Traces, on_both
 from support.modules import Holder
@@ -156,9 +159,20 @@ def test_equality_of_bound_methods() -> None:
     assert a.f != a.g
 
 
-@pytest.mark.parametrize("hold", [lambda f: Holder(None, f), jtu.Partial])
-def test_bound_methods_as_static_values(jit: Jit, traces: Traces, hold: Any) -> None:
-    """Those of equal instances without arrays share a program."""
+NUMBERS = 2, 2, 3, 2
+
+
+@pytest.mark.parametrize(
+    ("hold", "values"),
+    [
+        (lambda f: Holder(None, f), NUMBERS),
+        (jtu.Partial, NUMBERS),
+        (lambda f: f, (2, 2, jnp.ones(2), 3 * jnp.ones(2))),
+    ],
+)
+def test_bound_methods_as_arguments(jit: Jit, traces: Traces, hold: Any, values: Any) -> None:
+    """They are pytrees of their instances. Static ones of equal instances without arrays share a
+    program."""
 
     class A(eqx.Module):
         n: Any
@@ -168,8 +182,8 @@ def test_bound_methods_as_static_values(jit: Jit, traces: Traces, hold: Any) -> 
             return x * self.n
 
     call = jit(traces.counting(lambda h, x: getattr(h, "s", h)(x)))
-    for n in (2, 2, 3, 2):
-        assert call(hold(A(n).f), ONE) == n
+    for n in values:
+        assert jnp.array_equal(call(hold(A(n).f), ONE), n * ONE)
     assert traces.count == 2
 
 
@@ -189,17 +203,38 @@ def test_a_bound_method_of_an_instance_changed_in_place(jit: Jit, ours: bool) ->
     assert call(Holder(None, a.f), ONE) == (-2 if ours else -1)
 
 
-def test_bound_methods_as_arguments_share_programs(jit: Jit, traces: Traces) -> None:
-    """They are pytrees of their instances."""
+# ---- how they are found: C looks them up as Equinox's Python code would ----
 
-    class A(eqx.Module):
-        n: Any
 
-        @jit
-        def f(self, x: Any) -> Any:
-            return x * self.n
+class Tiny(eqx.Module):
+    """Has a method of each kind."""
 
-    call = jit(traces.counting(lambda f, x: f(x)))
-    for n in (2, 2, jnp.ones(2), 3 * jnp.ones(2)):
-        assert jnp.array_equal(call(A(n).f, ONE), n * ONE)
-    assert traces.count == 2
+    scale: jax.Array
+
+    def plain(self, x: Any) -> Any:
+        return self.scale * x
+
+    jitted = filterjit.filter_jit(plain)
+    by_equinox = eqx.filter_jit(plain)
+
+
+@pytest.mark.skipif(
+    _equinox_compat.module_getattribute() is None, reason="this Equinox looks attributes up in C"
+)
+def test_a_class_with_jitted_methods_has_it_and_others_do_not() -> None:
+    class Without(eqx.Module):
+        @eqx.filter_jit
+        def method(self) -> None: ...
+
+    assert type(vars(Tiny)["__getattribute__"]) is _core.Getattribute
+    assert Without.__getattribute__ is eqx.Module.__getattribute__
+
+
+@pytest.mark.parametrize("name", ["jitted", "by_equinox", "plain"])
+def test_methods_are_those_that_equinox_finds(name: str) -> None:
+    x = Tiny(jnp.array(2.0))
+    for _ in range(3):
+        found, expected = getattr(x, name), eqx.Module.__getattribute__(x, name)
+        assert type(found) is type(expected)
+        assert eqx.tree_equal(found, expected) and x.scale in jtu.tree_leaves(found)
+        assert found(ONE) == expected(ONE) == 2

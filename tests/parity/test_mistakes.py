@@ -290,6 +290,19 @@ def loaded(folder: Path) -> Any:
     return filterjit.load(folder / "step.jit")
 
 
+class Trainer:
+    def __init__(self) -> None:
+        self.rate, self.w = 1.0, jnp.ones(2)
+
+    @functools.partial(filterjit.jit, static_argnames="self")
+    def step(self, x: Any) -> Any:
+        return self.w * x
+
+    @filterjit.jit
+    def traced(self, x: Any) -> Any:
+        return self.w * x
+
+
 OF_NUMPY = {
     "in a dict": (lambda m: jnp.zeros(m["n"]), {"n": np.int64(3)}, r"Pass `int\(m\['n'\]\)`"),
     "a range": (lambda n: list(range(n)), np.int32(3), "Pass `int(n)`"),
@@ -331,6 +344,15 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
     "nnx.jit(static_argnmes=)": (
         lambda: filterjit.nnx.jit(len, static_argnmes="x"), "Did you mean 'static_argnames'"),
     "grad of a compiled program": (lambda: jax.grad(jitted_step().compile(X))(X), "step` is a compiled program"),
+    "grad of a loaded program": (lambda: jax.grad(loaded(Path()))(X), "step` is a compiled program"),
+    **{f"an operation with a list of numbers, {name}": (
+        lambda f=f: filter_jit(f)(X, {"a": [1.0, 2.0]}),  # type: ignore[misc]
+        r"unsupported operand.*argument `x\['a'\]` is a list of numbers")
+        for name, f in {"left": lambda m, x: x["a"] + m, "right": lambda m, x: m - x["a"]}.items()},
+    "a static self of jit": (
+        lambda: Trainer().step(1.0), r"`self` is static.*later changes are not seen"),
+    "a traced self of jit": (
+        lambda: Trainer().traced(1.0), "later changes to an object's attributes"),
     "nnx.jit(f).save": (lambda: filterjit.nnx.jit(len).save, "split the model"),
     "from filterjit import filter_grad": (
         lambda: exec("from filterjit import filter_grad"), "keep `equinox.filter_grad`"),
@@ -366,42 +388,6 @@ def test_an_attribute_that_another_library_has() -> None:
         exec("from filterjit import nothing")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("filterjit.filter_grad")
-
-
-def test_grad_of_a_loaded_program(tmp_path: Path) -> None:
-    assert "step` is a compiled program" in messages(lambda: jax.grad(loaded(tmp_path))(X))
-
-
-def test_an_operation_with_a_list_of_numbers() -> None:
-    for f in (
-        filterjit.filter_jit(lambda m, x: x["a"] + m),
-        filterjit.filter_jit(lambda m, x: m - x["a"]),
-    ):
-        with pytest.raises(TypeError, match="unsupported operand") as info:
-            f(jnp.ones(2), {"a": [1.0, 2.0]})
-        assert any(
-            "argument `x['a']` is a list of numbers" in note for note in info.value.__notes__
-        )
-
-
-def test_an_object_with_arrays_as_a_static_self_of_jit() -> None:
-    class Trainer:
-        def __init__(self) -> None:
-            self.rate, self.w = 1.0, jnp.ones(2)
-
-        @functools.partial(filterjit.jit, static_argnames="self")
-        def step(self, x: Any) -> Any:
-            return self.w * x
-
-        @filterjit.jit
-        def traced(self, x: Any) -> Any:
-            return self.w * x
-
-    with pytest.warns(UserWarning, match=r"`self` is static.*later changes are not seen"):
-        Trainer().step(1.0)
-    with pytest.raises(TypeError) as info:
-        Trainer().traced(1.0)
-    assert any("later changes to an object's attributes" in x for x in info.value.__notes__)
 
 
 def test_a_warning_in_a_filter_vmap_has_the_users_line() -> None:

@@ -13,7 +13,6 @@ from jax.sharding import PartitionSpec as P
 import filterjit
 from filterjit._compat import _executable_compat
 from filterjit.sharding import place
-from support.versions import auto_mesh
 
 X, Y = jnp.ones(4), jnp.ones(3)
 NEEDS = rf"needs JAX 0\.7\.2 or newer; this is JAX {re.escape(jax.__version__)}"
@@ -43,18 +42,6 @@ def test_explicit_axes() -> None:
     assert place(X, sharding).sharding == sharding
     with pytest.raises(RuntimeError, match=NEEDS):
         filterjit.filter_jit(lambda x: place(x, sharding))(X)
-
-
-def test_a_mesh_of_two_axes() -> None:
-    mesh = auto_mesh("a", "b")
-    f = filterjit.filter_jit(double, in_shardings={"x": P("a")}, out_shardings=P("b"), mesh=mesh)
-    assert f(X).sharding == NamedSharding(mesh, P("b"))
-
-
-def test_errors_name_the_argument() -> None:
-    f = filterjit.filter_jit(lambda tree: 1 if tree["a"] > 0 else 2)
-    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"the argument tree\['a'\]"):
-        f({"a": 1.0 * X[0]})
 
 
 def test_forbid_compile() -> None:

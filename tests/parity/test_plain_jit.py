@@ -147,21 +147,14 @@ def test_static_arguments(jit: Any, traces: Traces) -> Iterator[Any]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"static_argnums": 0},
-        {"static_argnums": (0, 2)},
-        {"static_argnums": -1},
-        {"static_argnums": [1]},
-        {"static_argnums": [0, 1]},
-        {"static_argnames": "b"},
-        {"static_argnames": ["a", "k"]},
-        {"static_argnums": 1, "static_argnames": "k"},
-        {"static_argnums": 0, "static_argnames": "c"},
-        {"static_argnums": 7},
-        {"static_argnames": "unknown"},
-        {"static_argnames": "a", "donate_argnames": "a"},
+        {"static_argnums": 0}, {"static_argnums": (0, 2)}, {"static_argnums": -1},
+        {"static_argnums": [1]}, {"static_argnums": [0, 1]}, {"static_argnames": "b"},
+        {"static_argnames": ["a", "k"]}, {"static_argnums": 1, "static_argnames": "k"},
+        {"static_argnums": 0, "static_argnames": "c"}, {"static_argnums": 7},
+        {"static_argnames": "unknown"}, {"static_argnames": "a", "donate_argnames": "a"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_ways_to_name_static_arguments(options: dict[str, Any]) -> None:
     def program(jit: Any, traces: Traces) -> Iterator[Any]:
         def f(a: Any, b: Any, c: Any = 3, *, k: Any = 4) -> Any:
@@ -300,18 +293,13 @@ def test_static_arguments_are_exact() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"donate_argnums": 0},
-        {"donate_argnums": (0, 1)},
-        {"donate_argnums": [1]},
-        {"donate_argnames": "b"},
-        {"donate_argnames": ["b"]},
-        {"donate_argnums": -1},
-        {"donate_argnums": 1, "static_argnums": 2},
-        {"donate_argnums": 0, "donate_argnames": "b"},
+        {"donate_argnums": 0}, {"donate_argnums": (0, 1)}, {"donate_argnums": [1]},
+        {"donate_argnames": "b"}, {"donate_argnames": ["b"]}, {"donate_argnums": -1},
+        {"donate_argnums": 1, "static_argnums": 2}, {"donate_argnums": 0, "donate_argnames": "b"},
         {"donate_argnums": 2, "static_argnums": 0},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_donation(options: dict[str, Any]) -> None:
     def program(jit: Any, traces: Traces) -> Iterator[Any]:
         def f(a: Any, b: Any, c: Any) -> Any:

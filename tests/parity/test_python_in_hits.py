@@ -19,6 +19,7 @@ import pytest
 
 import filterjit
 from filterjit import filter_jit
+from zoo.objects import ByNumber
 
 PACKAGE = os.path.dirname(filterjit.__file__)
 CALLS = 40  # after which calls are direct, and the arguments are known
@@ -78,17 +79,6 @@ def scaled(values: Any, x: Any) -> Any:
     return x * values["rate"]
 
 
-class Space:
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Space and self.size == other.size
-
-    def __hash__(self) -> int:
-        return hash(self.size)
-
-
 def with_aux(make: Callable[[], Any]) -> Callable[[], Any]:
     """Returns a call with a pytree that makes its aux data each time that it is flattened."""
 
@@ -99,7 +89,7 @@ def with_aux(make: Callable[[], Any]) -> Callable[[], Any]:
     return functools.partial(filterjit.jit(lambda tree: X), Tree())
 
 
-SPACE = Space(4)
+SPACE = ByNumber(4)
 NAMES = ("hilbert", "dtype", "axes", "sweeps")
 AUX: dict[str, Callable[[], Any]] = {
     "a mappingproxy": lambda: types.MappingProxyType(
@@ -108,7 +98,7 @@ AUX: dict[str, Callable[[], Any]] = {
     "a dict with a dtype": lambda: {"dtype": np.dtype("f8"), "type": np.float32},
     "a tuple of str": lambda: tuple([name.lower() for name in NAMES]),
     "an object": lambda: SPACE,
-    "a new object": lambda: Space(4),
+    "a new object": lambda: ByNumber(4),
 }
 
 

@@ -7,7 +7,6 @@ are ``==`` but not the same are two variants, where Equinox has one.
 import dataclasses
 import functools
 import sysconfig
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ import pytest
 import filterjit
 from support.comparison import Jit
 from support.modules import Holder, Module
-from support.statics import PartlyCompared
 from support.trees import ONE
 from zoo.zoo_support import FIELDS, LEAVES
 
@@ -26,34 +24,6 @@ def test_an_int_that_repr_refuses(jit: Jit) -> None:
     for n in (10**5000, 10**5000 + 1):
         assert f(ONE, n) == ONE + n % 7
         assert f(ONE, n) == ONE + n % 7
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(0.0, -0.0), (0j, complex(0.0, -0.0)), (1, True), (1, 1.0), ((1,), (True,))],
-    ids=["negative zero", "negative zero of a complex", "bool", "float", "tuple"],
-)
-@pytest.mark.parametrize("place", ["argument", "static field"])
-def test_equal_statics_that_are_not_the_same(place: str, one: Any, other: Any) -> None:
-    put = (FIELDS | LEAVES)[place]
-    f = filterjit.filter_jit(lambda tree: repr(tree))
-    assert one == other
-    for value in (one, other, one, other):
-        assert f(put(value)) == repr(put(value))
-    assert len(f.variants) == 2
-
-
-def test_order_of_a_static_dict(jit: Jit, ours: bool) -> None:
-    """By decision the order counts in a static field, where the function can see it: Equinox
-    answers with the order of the first call."""
-    f = jit(lambda h: list(h.s))
-    one, two = {"a": 1, "b": 2}, {"b": 2, "a": 1}
-    assert f(Holder(ONE, one)) == ["a", "b"]
-    assert f(Holder(ONE, two)) == (["b", "a"] if ours else ["a", "b"])
-    assert f(Holder(ONE, dict(one))) == ["a", "b"]
-    assert f(Holder(ONE, (dict(two),))) == [{"b": 2, "a": 1}]
-    # As a leaf a dict is a pytree: its keys are sorted, whoever traces it.
-    assert f(Holder(ONE, one)) == ["a", "b"] and list(jit(lambda d: list(d))(two)) == ["a", "b"]
 
 
 class _Broken:
@@ -156,6 +126,12 @@ def test_the_value_that_was_equal_last_is_known(put: Any, change: str) -> None:
         assert len(f.variants) == variants
 
 
+@dataclasses.dataclass(frozen=True)
+class PartlyCompared:
+    value: Any
+    ignored: Any = dataclasses.field(default=0, compare=False)
+
+
 def test_fields_that_are_not_compared(jit: Jit, ours: bool) -> None:
     """``field(compare=False)``: the class decides what is compared."""
     f = jit(lambda tree: (tree.s.value, tree.s.ignored))
@@ -191,38 +167,6 @@ def test_cached_properties(calls: int, place: str) -> None:
     assert len(f.variants) == 1
     object.__setattr__(value, "a", 4)
     assert f(tree) == 4
-
-
-class EqualPartials(functools.partial[Any]):
-    """Has memory that is not in its attributes."""
-
-    def __new__(cls, *args: Any) -> Any:
-        return super().__new__(cls, *args)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EqualPartials) and self.args == other.args
-
-
-class Elsewhere:
-    """Has attributes that are not in its `__dict__`."""
-
-    __slots__ = ("_n",)
-    __dict__ = property(lambda self: {})  # type: ignore[assignment]
-
-    def __init__(self, n: Any) -> None:
-        self._n = n
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Elsewhere) and bool(self._n == other._n)
-
-
-@pytest.mark.parametrize("make", [lambda n: EqualPartials(abs, n), Elsewhere])
-def test_a_field_with_other_memory_is_compared_by_identity(make: Callable[[Any], Any]) -> None:
-    f = filterjit.filter_jit(lambda x: x.x + 1)
-    trees = [Holder(ONE, make(n)) for n in (1, True, 1.0)]
-    for tree in trees * 2:
-        f(tree)
-    assert f.cache_info().misses == 3
 
 
 @pytest.mark.filterwarnings("ignore:A JAX array is being set as static")

@@ -1,7 +1,10 @@
-"""Dataclasses of register_dataclass and flax.struct, FrozenDict and Partial: exactly the pytrees that
-they are under ``jax.jit``."""
+"""Dataclasses of register_dataclass, flax.struct and chex, FrozenDict and Partial: exactly the pytrees
+that they are under ``jax.jit``."""
 
+import collections
+import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,22 +16,23 @@ import filterjit
 from filterjit import filter_jit
 from filterjit._trees import _registry
 from support.comparison import comparable, outcome
-from support.exactness import X, changed, check_exact, same_as_jax
+from support.exactness import X, changed, check_exact, look, same_as_jax
 
 struct = pytest.importorskip("flax.struct")
 from flax.core import FrozenDict  # noqa: E402
 
 # Counts the calls of each __post_init__, __init__ and factory of this file.
-ran: dict[str, int] = {}
+ran: collections.Counter[str] = collections.Counter()
 
 
-def count(name: str) -> None:
-    ran[name] = ran.get(name, 0) + 1
+def counting(name: str, call: Callable[..., Any] = lambda *_: None) -> Any:
+    """Returns a function that counts its calls."""
 
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        ran[name] += 1
+        return call(*args, **kwargs)
 
-def made() -> Any:
-    count("factory")
-    return "made"
+    return counted
 
 
 def static(**kwargs: Any) -> Any:
@@ -36,27 +40,13 @@ def static(**kwargs: Any) -> Any:
 
 
 A, S = ("a", Any), ("s", Any, static(default=1))
+FLAX_STATIC = struct.field(pytree_node=False, default=1)
 
 
-def plain(name: str, *fields: Any, base: Any = object, members: Any = None, **options: Any) -> Any:
+def of_jax(name: str, *fields: Any, base: Any = object, members: Any = None, **options: Any) -> Any:
     """Returns a new dataclass with an array, a static field, and more."""
-    fields = fields or (A, S)
-    members = members or {}
-    return dataclasses.make_dataclass(name, fields, bases=(base,), namespace=members, **options)
-
-
-def of_jax(name: str, *fields: Any, **more: Any) -> Any:
-    return jtu.register_dataclass(plain(name, *fields, **more))
-
-
-def counting(name: str, call: Callable[..., Any]) -> Any:
-    """Returns a method that counts its calls."""
-
-    def method(*args: Any, **kwargs: Any) -> Any:
-        count(name)
-        return call(*args, **kwargs)
-
-    return method
+    options |= {"bases": (base,), "namespace": members or {}}
+    return jtu.register_dataclass(dataclasses.make_dataclass(name, fields or (A, S), **options))
 
 
 def _fallback(self: Any, name: str) -> Any:
@@ -70,22 +60,17 @@ Plain = of_jax("Plain", A, S, ("b", Any, None))
 Slots = of_jax("Slots", A, ("b", Any), S, slots=True)
 FrozenSlots = of_jax("FrozenSlots", slots=True, frozen=True, weakref_slot=True)
 Nothing = jtu.register_dataclass(dataclasses.make_dataclass("Nothing", [], slots=True, frozen=True))
-Factory = of_jax("Factory", A, ("s", Any, static(default_factory=made)))
+Factory = of_jax(
+    "Factory", A, ("s", Any, static(default_factory=counting("factory", lambda: "made")))
+)
 Getattr = of_jax("Getattr", members={"__getattr__": _fallback})
-# What runs when an instance is made.
-RUNS = {
-    "PostInit": of_jax("PostInit", members={"__post_init__": counting("PostInit", lambda _: None)}),
-    "OwnSetattr": of_jax(
-        "OwnSetattr", members={"__setattr__": counting("OwnSetattr", object.__setattr__)}
-    ),
-}
 
 
 @struct.dataclass
 class Flax:
     a: Any
     b: Any = None
-    s: Any = struct.field(pytree_node=False, default=1)
+    s: Any = FLAX_STATIC
 
 
 @struct.dataclass
@@ -97,20 +82,40 @@ class FlaxChild(Flax):
 @struct.dataclass
 class FlaxPostInit:
     a: Any
-    s: Any = struct.field(pytree_node=False, default=1)
-
-    def __post_init__(self) -> None:
-        count("FlaxPostInit")
+    s: Any = FLAX_STATIC
+    __post_init__ = counting("FlaxPostInit")
 
 
 class Node(struct.PyTreeNode):
     a: Any
-    s: Any = struct.field(pytree_node=False, default=1)
+    s: Any = FLAX_STATIC
 
 
-RUNS["FlaxPostInit"] = FlaxPostInit
-CLASSES = [
-    *(Plain, Slots, FrozenSlots, Factory, Getattr, *RUNS.values()),
+# What runs when an instance is made.
+RUNS = {
+    "PostInit": of_jax("PostInit", members={"__post_init__": counting("PostInit")}),
+    "OwnSetattr": of_jax(
+        "OwnSetattr", members={"__setattr__": counting("OwnSetattr", object.__setattr__)}
+    ),
+    "FlaxPostInit": FlaxPostInit,
+}
+OF_CHEX: dict[str, Any] = {}
+with contextlib.suppress(ImportError):
+    import chex
+
+    for frozen, mappable in itertools.product([False, True], [False, True]):
+        name = f"chex, {frozen=}, {mappable=}"
+
+        @chex.dataclass(frozen=frozen, mappable_dataclass=mappable)
+        class OfChex:
+            a: Any
+            s: Any = 1  # no static field
+            posted: Any = None
+            __post_init__ = counting(name)
+
+        OF_CHEX[name] = OfChex
+CLASSES = {cls.__name__: cls for cls in (
+    *(Plain, Slots, FrozenSlots, Factory, Getattr),
     of_jax("Frozen", frozen=True),
     of_jax("ChildSlots", ("c", Any, None), ("more", Any, static(default="m")), base=Slots, slots=True),
     of_jax("DictOverSlots", ("d", Any, None), base=Slots),
@@ -118,7 +123,7 @@ CLASSES = [
     of_jax("Getattribute", members={"__getattribute__": lambda x, n: object.__getattribute__(x, n)}),
     of_jax("Equal", members={"__eq__": lambda x, y: True, "__hash__": lambda x: 0}, eq=False),
     *(Flax, FlaxChild, Node),
-]  # fmt: skip
+)} | RUNS | OF_CHEX  # fmt: skip
 
 
 def make(cls: Any, s: Any = 1, a: Any = X) -> Any:
@@ -127,15 +132,26 @@ def make(cls: Any, s: Any = 1, a: Any = X) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_classes(cls: Any) -> None:
-    assert check_exact(lambda: [make(cls), make(cls), make(cls)], kind="object") == 1
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes(name: str) -> None:
+    cls = CLASSES[name]
+    kind = "custom" if name in OF_CHEX else "object"
+    assert check_exact(lambda: [make(cls), make(cls), make(cls)], kind=kind) == 1
     x = make(cls)
     assert check_exact(lambda: [x] * 6) == 1
     values = [1, True, 1.0, -1, -2, 0.0, -0.0, "1", None, (1, 2), (1, 2.0), 1]
     assert check_exact(lambda: [make(cls, s) for s in values]) == len(values) - 1
     trees = lambda: [make(cls, a=a) for a in (X, (X, X), {"a": X}, make(Slots), None, X)]
     assert check_exact(trees) == 5
+
+
+@pytest.mark.parametrize("name", OF_CHEX)
+def test_a_dataclass_of_chex_that_changes(name: str) -> None:
+    one, values = lambda: make(OF_CHEX[name], [X, {"c": X}]), (("a", (X, X)), ("extra", 1))
+    changes = [lambda x, given=given: object.__setattr__(x, *given) for given in values]
+    same_as_jax(look, changed(one, *changes))  # rebuilt without `extra`
+    if "mappable=True" in name:
+        assert dict(filter_jit(lambda x: x)(one())).keys() == {"a", "s", "posted"}
 
 
 def test_a_class_without_fields() -> None:
@@ -149,13 +165,13 @@ def test_getattr_is_asked_where_a_field_is_not_set() -> None:
     check_exact(trees, lambda x: (x.a, X * len(str(x.s))))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", RUNS | OF_CHEX)
 def test_what_runs_when_an_instance_is_rebuilt(name: str) -> None:
     """As in JAX, a result is made by a call of the class."""
 
     def number(jit: Any) -> int:
         f = jit(lambda x: x)
-        x = make(RUNS[name])
+        x = make(CLASSES[name])
         f(x)
         before = ran[name]
         f(x)
@@ -166,19 +182,14 @@ def test_what_runs_when_an_instance_is_rebuilt(name: str) -> None:
 
 
 def test_factories_do_not_run() -> None:
-    x = make(Factory)
-    before = ran.get("factory")
+    x, before = make(Factory), ran["factory"]
     filter_jit(lambda x: x)(x)
-    assert ran.get("factory") == before
+    assert ran["factory"] == before
 
 
 def test_an_undecorated_subclass() -> None:
     """It is not registered: a leaf, and static for Equinox and for us."""
-
-    class Undecorated(Plain):
-        pass
-
-    x = make(Undecorated)
+    x = make(type("Undecorated", (Plain,), {}))
     assert _registry.registry.kind(x) == "static"
     f = filter_jit(lambda x: x.a * 2)
     with pytest.raises(TypeError):
@@ -202,26 +213,20 @@ def test_initvars_and_excluded_fields() -> None:
         made: Any = dataclasses.field(init=False, default=5)
 
         def __post_init__(self, scale: Any) -> None:
-            count("scale")
+            ran["scale"] += 1
             self.made = scale
 
     jtu.register_dataclass(Local, data_fields=["a"], meta_fields=[], drop_fields=["made"])
     same_as_jax(lambda x: (x.a, X * x.made), lambda: [Local(X), Local(X, 3), Local(X)])
     before = ran["scale"]
-    out = filter_jit(lambda x: x)(Local(X, 3))
-    assert out.made == 2
+    assert filter_jit(lambda x: x)(Local(X, 3)).made == 2
     assert ran["scale"] > before
 
 
 def test_the_order_of_fields() -> None:
-    @dataclasses.dataclass
-    class Local:
-        a: Any
-        b: Any
-        c: Any
-
-    jtu.register_dataclass(Local, data_fields=["c", "a"], meta_fields=["b"])
-    x = Local(X, "b", X + 1)
+    local: Any = dataclasses.make_dataclass("Local", "abc")
+    jtu.register_dataclass(local, data_fields=["c", "a"], meta_fields=["b"])
+    x = local(X, "b", X + 1)
     check_exact(lambda: [x, x])
     assert comparable(filterjit.flatten(x, True)[0]) == comparable(jtu.tree_leaves(x))
     assert list(filterjit.flatten(x)[1].paths) == ["c", "a"]
@@ -238,11 +243,9 @@ def test_the_hash_of_a_result() -> None:
     x = FrozenDict({"n": 1, "m": "text"})
     hash(x)
     out = filter_jit(lambda x: x)(x)
-    assert out == x
-    assert hash(out) == hash(x)
+    assert out == x and hash(out) == hash(x)
     new = filter_jit(lambda x: x.copy({"more": X}))(x)
-    assert type(new) is FrozenDict
-    assert set(new) == {"n", "m", "more"}
+    assert type(new) is FrozenDict and set(new) == {"n", "m", "more"}
 
 
 def test_attributes_of_a_partial_are_dropped() -> None:

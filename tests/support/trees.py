@@ -15,41 +15,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from .modules import (
-    AllStatic,
-    Callback,
-    CheckedTwice,
-    Child,
-    Concrete,
-    Converted,
-    Empty,
-    GenericModule,
-    MakesStatic,
-    Module,
-    Nested,
-    OwnEquality,
-    Properties,
-    SameNames,
-    Shadowed,
-    UnhashableModule,
-    Weekday,
-    WithFactories,
-    WithInit,
-    WithPostInit,
-    Wrapper,
-)  # fmt: skip
-from .nodes import (
-    Box,
-    Custom,
-    DictSubclass,
-    FrozenRegistered,
-    ListSubclass,
-    Point,
-    PointWithMethods,
-    PointWithNew,
-    Registered,
-    Static,
-)  # fmt: skip
+from . import modules, nodes
 from .statics import Colour
 
 
@@ -109,9 +75,9 @@ def unset(cls: Any, **fields: Any) -> Any:
 
 
 def nested(depth: int) -> Any:
-    found: Any = Module(ONE)
+    found: Any = modules.Module(ONE)
     for i in range(depth):
-        found = Nested(found, {"k": [Child(i), (TWO, Weekday.monday)]}, i)
+        found = modules.Nested(found, {"k": [modules.Child(i), (TWO, modules.Weekday.monday)]}, i)
     return found
 
 
@@ -179,41 +145,43 @@ TREES: dict[str, Callable[[], Any]] = {
     "empty OrderedDict": lambda: collections.OrderedDict(),
     "defaultdict": lambda: collections.defaultdict(list, {"b": ARRAY, "a": [1]}),
     "defaultdict without": lambda: collections.defaultdict(None, {"a": ARRAY}),
-    "named tuple": lambda: Point(ARRAY, 2),
-    "named tuple subclass": lambda: PointWithMethods(ARRAY, 2.0),
-    "named tuple with __new__": lambda: PointWithNew(ARRAY),
-    "deep": lambda: [{"a": ({"b": [Point(({"c": ARRAY},), 1)]},)}],
+    "named tuple": lambda: nodes.Point(ARRAY, 2),
+    "named tuple subclass": lambda: nodes.PointWithMethods(ARRAY, 2.0),
+    "named tuple with __new__": lambda: nodes.PointWithNew(ARRAY),
+    "deep": lambda: [{"a": ({"b": [nodes.Point(({"c": ARRAY},), 1)]},)}],
     "wide": lambda: [jnp.array(float(i)) for i in range(50)] + list(range(50)),
     # Modules
-    "Module": lambda: Module(ARRAY),
-    "Module subclass": lambda: WithFactories(ARRAY),
-    "Module of statics": lambda: AllStatic(2),
-    "Module without fields": lambda: Empty(),
-    "Module in Module": lambda: Module(WithFactories(Module(ARRAY)), b=[Module(1)]),
-    "Module with missing fields": lambda: unset(Module, a=ARRAY),
-    "wrapper Module": lambda: eqx.module_update_wrapper(Wrapper(identity, ARRAY)),
+    "Module": lambda: modules.Module(ARRAY),
+    "Module subclass": lambda: modules.WithFactories(ARRAY),
+    "Module of statics": lambda: modules.AllStatic(2),
+    "Module without fields": lambda: modules.Empty(),
+    "Module in Module": lambda: modules.Module(
+        modules.WithFactories(modules.Module(ARRAY)), b=[modules.Module(1)]
+    ),
+    "Module with missing fields": lambda: unset(modules.Module, a=ARRAY),
+    "wrapper Module": lambda: eqx.module_update_wrapper(modules.Wrapper(identity, ARRAY)),
     "Linear": lambda: LAYER,
     "MLP": lambda: MLP,
     "Sequential": lambda: eqx.nn.Sequential([LAYER, eqx.nn.Lambda(jax.nn.relu)]),
     "MultiheadAttention": lambda: eqx.nn.MultiheadAttention(2, 4, key=KEY),
     "eqx.Partial": lambda: eqx.Partial(identity, ARRAY, k=2),
     "bound method": lambda: MLP.__call__,
-    "class": lambda: Module,
+    "class": lambda: modules.Module,
     # registered types
-    "dataclass": lambda: Registered(ARRAY),
-    "frozen registered dataclass": lambda: FrozenRegistered(ARRAY, 2, "kind"),
+    "dataclass": lambda: nodes.Registered(ARRAY),
+    "frozen registered dataclass": lambda: nodes.FrozenRegistered(ARRAY, 2, "kind"),
     "flax.struct": lambda: FlaxStruct(ARRAY),
     "flax PyTreeNode": lambda: FlaxPyTreeNode(ARRAY),
     "flax NNX Module": lambda: FlaxModule(ARRAY),
     "flax NNX State": lambda: flax_state(ARRAY),
     "flax FrozenDict": lambda: flax.core.FrozenDict({"a": {"b": ARRAY}}),
-    "custom": lambda: Custom(ARRAY, 2, label="x"),
-    "custom without children": lambda: Custom(),
-    "with keys": lambda: Box([ARRAY, [1]], "aux"),
-    "childless": lambda: Box([], [1, 2]),
-    "registered list": lambda: ListSubclass([1, ARRAY]),
-    "dict subclass": lambda: (DictSubclass, ARRAY),
-    "static": lambda: Static(("a", 1)),
+    "custom": lambda: nodes.Custom(ARRAY, 2, label="x"),
+    "custom without children": lambda: nodes.Custom(),
+    "with keys": lambda: nodes.Box([ARRAY, [1]], "aux"),
+    "childless": lambda: nodes.Box([], [1, 2]),
+    "registered list": lambda: nodes.ListSubclass([1, ARRAY]),
+    "dict subclass": lambda: (nodes.DictSubclass, ARRAY),
+    "static": lambda: nodes.Static(("a", 1)),
     "tree_util.Partial": lambda: jtu.Partial(identity, ARRAY, k=1),
     "adam": lambda: optax.adam(1e-3).init(PARAMS),
     "masked": lambda: optax.masked(optax.adam(0.1), {"w": True, "b": False}).init(PARAMS),
@@ -222,49 +190,47 @@ TREES: dict[str, Callable[[], Any]] = {
 
 # Equinox Modules of every form.
 MODULES: dict[str, Callable[[], Any]] = {
-    "simple": lambda: Module(ONE),
-    "inherited": lambda: Child(ONE, "n", TWO, (1, "x")),
-    "made static": lambda: MakesStatic(ONE, b="static"),
-    "own __init__": lambda: WithInit(ONE, TWO),
-    "__post_init__": lambda: WithPostInit(ONE),
-    "converted": lambda: Converted(1.5, [1, 2]),
-    "checked": lambda: CheckedTwice(ONE),
-    "abstract": lambda: Concrete(TWO),
-    "properties": lambda: Properties(ONE),
-    "cached property": lambda: unset(Properties, _width=ONE, height=2, area=TWO),
-    "more attributes": lambda: unset(Module, a=ONE, name="n", b=None, extra=1, other=TWO),
-    "same names": lambda: SameNames(ONE, 2),
-    "shadowed": lambda: Shadowed(),
-    "shadowed by arrays": lambda: Shadowed(ONE, "static", jnp.sin),
-    "custom": lambda: GenericModule(ONE),
-    "generic with __orig_class__": lambda: GenericModule[jax.Array](ONE),
-    "own equality": lambda: OwnEquality(ONE),
-    "unhashable": lambda: UnhashableModule(ONE),
-    "of functions": lambda: Callback(scale, ONE),
-    "wrapper": lambda: eqx.module_update_wrapper(Wrapper(scale, ONE)),
-    "wrapper of a Module": lambda: eqx.module_update_wrapper(Wrapper(Callback(scale, ONE))),
-    "wrapper not updated": lambda: Wrapper(scale),
-    "wrapper in a wrapper": lambda: eqx.module_update_wrapper(
-        Wrapper(eqx.module_update_wrapper(Wrapper(scale, TWO)))
+    "simple": lambda: modules.Module(ONE),
+    "inherited": lambda: modules.Child(ONE, "n", TWO, (1, "x")),
+    "made static": lambda: modules.MakesStatic(ONE, b="static"),
+    "own __init__": lambda: modules.WithInit(ONE, TWO),
+    "__post_init__": lambda: modules.WithPostInit(ONE),
+    "converted": lambda: modules.Converted(1.5, [1, 2]),
+    "checked": lambda: modules.CheckedTwice(ONE),
+    "abstract": lambda: modules.Concrete(TWO),
+    "properties": lambda: modules.Properties(ONE),
+    "cached property": lambda: unset(modules.Properties, _width=ONE, height=2, area=TWO),
+    "more attributes": lambda: unset(modules.Module, a=ONE, name="n", b=None, extra=1, other=TWO),
+    "same names": lambda: modules.SameNames(ONE, 2),
+    "shadowed": lambda: modules.Shadowed(),
+    "shadowed by arrays": lambda: modules.Shadowed(ONE, "static", jnp.sin),
+    "custom": lambda: modules.GenericModule(ONE),
+    "generic with __orig_class__": lambda: modules.GenericModule[jax.Array](ONE),
+    "own equality": lambda: modules.OwnEquality(ONE),
+    "unhashable": lambda: modules.UnhashableModule(ONE),
+    "of functions": lambda: modules.Callback(scale, ONE),
+    "wrapper": lambda: eqx.module_update_wrapper(modules.Wrapper(scale, ONE)),
+    "wrapper of a Module": lambda: eqx.module_update_wrapper(
+        modules.Wrapper(modules.Callback(scale, ONE))
     ),
-    "empty": lambda: Empty(),
-    "nothing set": lambda: unset(Child),
-    "only a static set": lambda: unset(Child, name="n"),
-    "only arrays set": lambda: unset(Child, a=ONE, b=TWO),
-    "None in place of a Module": lambda: Nested(None),
+    "wrapper not updated": lambda: modules.Wrapper(scale),
+    "wrapper in a wrapper": lambda: eqx.module_update_wrapper(
+        modules.Wrapper(eqx.module_update_wrapper(modules.Wrapper(scale, TWO)))
+    ),
+    "nothing set": lambda: unset(modules.Child),
+    "only a static set": lambda: unset(modules.Child, name="n"),
+    "only arrays set": lambda: unset(modules.Child, a=ONE, b=TWO),
+    "None in place of a Module": lambda: modules.Nested(None),
     "nested": lambda: nested(4),
     "nested deep": lambda: nested(60),
-    "the same twice": lambda: (lambda m: Nested(m, [m, m]))(Module(ONE)),
-    "enumeration item": lambda: Weekday.monday,
-    "enumeration in a field": lambda: Module(Weekday.tuesday),
-    "bound method": lambda: Concrete(TWO).apply,
-    "bound method of a nested one": lambda: Nested(Concrete(ONE)).inner.twice,
-    "eqx.Partial": lambda: eqx.Partial(scale, ONE, factor=TWO),
+    "the same twice": lambda: (lambda m: modules.Nested(m, [m, m]))(modules.Module(ONE)),
+    "enumeration item": lambda: modules.Weekday.monday,
+    "enumeration in a field": lambda: modules.Module(modules.Weekday.tuesday),
+    "bound method": lambda: modules.Concrete(TWO).apply,
+    "bound method of a nested one": lambda: modules.Nested(modules.Concrete(ONE)).inner.twice,
     "shared": shared_layer,
     "state": lambda: eqx.nn.make_with_state(eqx.nn.BatchNorm)(2, "batch", mode="batch")[1],
-    "Linear": lambda: eqx.nn.Linear(2, 3, key=KEY),
     "MLP": lambda: eqx.nn.MLP(2, "scalar", 4, 2, key=KEY),
-    "Attention": lambda: eqx.nn.MultiheadAttention(2, 4, key=KEY),
     "Sequential": lambda: eqx.nn.Sequential(
         [eqx.nn.Linear(2, 2, key=KEY), eqx.nn.Lambda(jnp.tanh), eqx.nn.Dropout(0.5)]
     ),
@@ -272,7 +238,7 @@ MODULES: dict[str, Callable[[], Any]] = {
     "SpectralNorm": lambda: eqx.nn.SpectralNorm(eqx.nn.Linear(2, 2, key=KEY), "weight", key=KEY),
     "BatchNorm": lambda: eqx.nn.BatchNorm(2, "batch", mode="batch"),
     "filter_vmap": lambda: eqx.filter_vmap(scale, in_axes=(0, None)),
-    "filter_grad": lambda: eqx.filter_grad(Callback(scale, ONE)),
-    "filter_checkpoint": lambda: eqx.filter_checkpoint(Callback(scale, ONE)),
+    "filter_grad": lambda: eqx.filter_grad(modules.Callback(scale, ONE)),
+    "filter_checkpoint": lambda: eqx.filter_checkpoint(modules.Callback(scale, ONE)),
     "filter_closure_convert": lambda: eqx.filter_closure_convert(lambda x: x + TWO, ONE),
 }

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from support.modules import Holder
 from support.nodes import Point
 from support.statics import Constant, Pair, Slotted
-from zoo.zoo_support import FIELDS, Static, of_numbers
+from zoo.zoo_support import Static, fields, of_numbers
 from zoo.zoo_support import set_frozen as set_to
-
-fields = tuple(FIELDS)
 
 
 def undecorated(base: type, **more: Any) -> Any:
@@ -95,17 +94,11 @@ class Identity:
     scale: Any = 2
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Slots:
-    low: Any = 0.0
-    high: Any = 1
-
-
 Undecorated = undecorated(Config)
 UndecoratedMutable = undecorated(Mutable)  # its inherited `__hash__` is None
 UndecoratedHashesItsList = undecorated(HashesItsList)
 UndecoratedOrdered = undecorated(Ordered)
-UndecoratedSlots = undecorated(Slots, __slots__=())
+UndecoratedSlots = undecorated(Slotted, __slots__=())
 
 # The code of an own ``__eq__`` in the text of `exec`, or of `python -c`, has the file name "<string>",
 # as that of a generated one.
@@ -121,22 +114,8 @@ exec(
 Own = _names["Own"]
 
 
-class State(NamedTuple):
-    weight: Any
-    config: Any
-
-
 class PairOfFunctions(Point):
     """Has a ``__dict__``, since it has no ``__slots__``, as the optimizers of Optax."""
-
-
-class Sub(eqx.Module):
-    n: Any
-
-
-class Hidden(eqx.Module):
-    n: Any = eqx.field(static=True)
-    sub: Any = None
 
 
 class Annotated(eqx.Module):
@@ -160,20 +139,16 @@ STATICS = {
     "dataclass, of 1": Static(lambda: [Config(1)], set_to("n", True)),
     "dataclass, by vars": Static(lambda: [Config(1)], lambda x: vars(x).update(n=2)),
     "inherited dataclass": of_numbers(Undecorated, set_to("n", -3), numbers=NUMBERS),
-    "more attributes": Static(
-        lambda: [Undecorated(1), *(WithMore(1, n) for n in (-1, 1, 1.0))], set_to("extra", -2)
-    ),
-    "derived dataclass": of_numbers(
-        lambda n: Derived(1, eps=n), set_to("eps", 1), numbers=(-0.0, 0.0, 0)
-    ),
-    "eq=False below eq=True": of_numbers(
-        lambda n: Redecorated(1, last=n), set_to("last", -3), numbers=NUMBERS
-    ),
+    "more attributes": Static(lambda: [Undecorated(1), *(WithMore(1, n) for n in (-1, 1, 1.0))],
+        set_to("extra", -2)),
+    "derived dataclass": of_numbers(lambda n: Derived(1, eps=n), set_to("eps", 1),
+        numbers=(-0.0, 0.0, 0)),
+    "eq=False below eq=True": of_numbers(lambda n: Redecorated(1, last=n), set_to("last", -3),
+        numbers=NUMBERS),
     "slots": Static(
-        lambda: [f(*a) for f in (Slots, UndecoratedSlots) for a in ((0.0,), (-0.0,), (0, True))],
-        set_to("low", -1.0),
-    ),
-    "slots, of 0.0": Static(lambda: [Slots(0.0)], set_to("low", -0.0)),
+        lambda: [f(*a) for f in (Slotted, UndecoratedSlots) for a in ((0.0,), (-0.0,), (0, True))],
+        set_to("value", -1.0)),
+    "slots, of 0.0": Static(lambda: [Slotted(0.0)], set_to("value", -0.0)),
     "a slot that is cached in a base": Static(lambda: [NotLazy(1), NotLazy(True), NotLazy(2)]),
     "own __eq__ under exec": Static(lambda: [Own(1), Own(2)], set_to("n", 3)),
     "nested": Static(
@@ -183,9 +158,8 @@ STATICS = {
         ],
         lambda x: object.__setattr__(x.more, "n", 4),
     ),
-    "a field of a field": Static(
-        lambda: [Slots(Config(Slots(Config(1))))], lambda x: object.__setattr__(x.low.n.low, "n", 2)
-    ),
+    "a field of a field": Static(lambda: [Slotted(Config(Slotted(Config(1))))],
+        lambda x: object.__setattr__(x.value.n.value, "n", 2)),
     "a field of many types": Static(
         lambda: [
             f(n)
@@ -194,82 +168,57 @@ STATICS = {
         ]
     ),
     # ---- dataclasses that have no hash, and what they hold ----
-    "mutable": Static(
-        lambda: [f(n) for f in (Mutable, UndecoratedMutable) for n in (1, 1.0, True)],
-        set_to("lr", 3),
-    ),
-    "a list in a mutable one": of_numbers(
-        lambda n: Mutable(betas=[n, 1]), lambda x: x.betas.append(2), numbers=(0, False, -0.0)
-    ),
-    "a hash that raises": of_numbers(
-        lambda n: UndecoratedHashesItsList([1, n]), lambda x: x.names.append(2)
-    ),
-    "unsafe_hash": Static(
-        lambda: [f(n) for f in (Ordered, UndecoratedOrdered) for n in (-1, -1.0)],
-        set_to("level", -2), apart=4,
-    ),
-    "eq=False": Static(
-        lambda: [Identity(), Identity(2.0)], set_to("scale", 3), shared=False, noticed=False, apart=2
-    ),
+    "mutable": Static(lambda: [f(n) for f in (Mutable, UndecoratedMutable) for n in (1, 1.0, True)],
+        set_to("lr", 3)),
+    "a list in a mutable one": of_numbers(lambda n: Mutable(betas=[n, 1]),
+        lambda x: x.betas.append(2), numbers=(0, False, -0.0)),
+    "a hash that raises": of_numbers(lambda n: UndecoratedHashesItsList([1, n]),
+        lambda x: x.names.append(2)),
+    "unsafe_hash": Static(lambda: [f(n) for f in (Ordered, UndecoratedOrdered) for n in (-1, -1.0)],
+        set_to("level", -2), apart=4),
+    "eq=False": Static(lambda: [Identity(), Identity(2.0)], set_to("scale", 3), shared=False,
+        noticed=False, apart=2),
     "list in a field": Static(
-        lambda: [f([n]) for f in (Config, Slots, Undecorated) for n in (1, True, 1.0)],
-        lambda x: x.n.append(2),
-    ),
+        lambda: [f([n]) for f in (Config, Slotted, Undecorated) for n in (1, True, 1.0)],
+        lambda x: x.n.append(2)),
     "dict in a field": of_numbers(lambda n: Config({"k": n}), lambda x: x.n.update(l=2)),
-    "array in a field": Static(
-        lambda: [Config(f(2)) for f in (np.zeros, np.ones)], lambda x: x.n.__setitem__(0, 3.0)
-    ),
-    "dtype in a field": Static(
-        lambda: [Config(np.dtype([("a", "f4")]))], lambda x: setattr(x.n, "names", ("b",))
-    ),
-    "partial beside its argument": Static(
-        lambda: [[Config([PARTIAL]), [1]]], lambda x: x[1].append(2), fields
-    ),
-    "function of a method": Static(
-        lambda: [Config(types.MethodType(Acting([1]), OBJECT))],
-        lambda x: x.n.__func__.n.append(2),
-    ),
+    "array in a field": Static(lambda: [Config(f(2)) for f in (np.zeros, np.ones)],
+        lambda x: x.n.__setitem__(0, 3.0)),
+    "dtype in a field": Static(lambda: [Config(np.dtype([("a", "f4")]))],
+        lambda x: setattr(x.n, "names", ("b",))),
+    "partial beside its argument": Static(lambda: [[Config([PARTIAL]), [1]]],
+        lambda x: x[1].append(2), fields),
+    "function of a method": Static(lambda: [Config(types.MethodType(Acting([1]), OBJECT))],
+        lambda x: x.n.__func__.n.append(2)),
     "methods of equal callables": of_numbers(lambda n: types.MethodType(Acting(n), OBJECT)),
     # ---- named tuples ----
-    "named tuple": Static(
-        lambda: [State(n, [m]) for n in (1, True) for m in (0.0, -0.0)],
-        lambda x: x.config.append(1.0),
-    ),
-    "named tuple with attributes": Static(
-        lambda: [PairOfFunctions(dict, list), PairOfFunctions(list, dict)], set_to("note", 1), fields
-    ),
+    "named tuple": Static(lambda: [Point(n, [m]) for n in (1, True) for m in (0.0, -0.0)],
+        lambda x: x.y.append(1.0)),
+    "named tuple with attributes": Static(lambda: [PairOfFunctions(dict, list),
+        PairOfFunctions(list, dict)], set_to("note", 1), fields),
     # ---- Modules ----
-    "Module": of_numbers(Sub, set_to("n", -3), numbers=NUMBERS),
-    "Module, of -1": Static(lambda: [Sub(-1)], set_to("n", -2)),
+    "Module": of_numbers(Holder, set_to("x", -3), numbers=NUMBERS),
+    "Module, of -1": Static(lambda: [Holder(-1)], set_to("x", -2)),
     "static field of a Module": Static(
-        lambda: [Hidden(n) for n in (*NUMBERS, [1], [True], {1: 2}, {True: 2})],
-        set_to("n", -3),
-    ),
+        lambda: [Holder(None, n) for n in (*NUMBERS, [1], [True], {1: 2}, {True: 2})],
+        set_to("s", -3)),
     "Modules in Modules": Static(
-        lambda: [Hidden(("fast", n), Sub(m)) for n in (1, True) for m in (1, True)],
-        lambda x: object.__setattr__(x.sub, "n", 5),
-    ),
-    "Module in a static field of a Module": of_numbers(
-        lambda n: Hidden(Hidden(n)), lambda x: object.__setattr__(x.n, "n", -2)
-    ),
-    "Module of a list": Static(
-        lambda: [Sub([1, 2]), Sub([1, 2.0]), Sub([True, 2])], lambda x: x.n.append(3)
-    ),
+        lambda: [Holder(Holder(m), ("fast", n)) for n in (1, True) for m in (1, True)],
+        lambda x: object.__setattr__(x.x, "x", 5)),
+    "Module in a static field of a Module": of_numbers(lambda n: Holder(None, Holder(None, n)),
+        lambda x: object.__setattr__(x.s, "s", -2)),
+    "Module of a list": Static(lambda: [Holder([1, 2]), Holder([1, 2.0]), Holder([True, 2])],
+        lambda x: x.x.append(3)),
     "Module of an array of NumPy": Static(
-        lambda: [Sub(np.array(n)) for n in ([-1, 2], [1, 2], [1.0, 2.0])],
-        lambda x: x.n.__setitem__(0, -2), fields,
-    ),
-    "Module of an array": Static(
-        lambda: [Sub(jnp.array(n)) for n in ([1, 2], [1, 3], [1.0, 3.0])],
-        set_to("n", jnp.array([4, 5])), fields, apart=0,
-    ),
+        lambda: [Holder(np.array(n)) for n in ([-1, 2], [1, 2], [1.0, 2.0])],
+        lambda x: x.x.__setitem__(0, -2), fields),
+    "Module of an array": Static(lambda: [Holder(jnp.array(n)) for n in ([1, 2], [1, 3], [1.0, 3.0])],
+        set_to("x", jnp.array([4, 5])), fields, apart=0),
     "Module of layers": Static(
-        lambda: [eqx.tree_at(lambda x: x.bias, LINEAR, f(3)) for f in (jnp.ones, jnp.zeros)],
-        None, fields, apart=0,
-    ),
+        lambda: [eqx.tree_at(lambda x: x.bias, LINEAR, f(3)) for f in (jnp.ones, jnp.zeros)], None,
+        fields, apart=0),
     "Module with a jaxtyped field": Static(
-        lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields, apart=0
-    ),
+        lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields, apart=0),
     "types of jaxtyping": Static(lambda: list(FLOATS)),
     "Enumeration": Static(lambda: [Kind.periodic, Kind.fixed], None, fields, apart=0),
 }  # fmt: skip

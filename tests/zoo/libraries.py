@@ -4,9 +4,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from zoo.zoo_support import FIELDS, Static, set_to
+from zoo.zoo_support import Static, set_to
 
-fields = tuple(FIELDS)
 STATICS: dict[str, Static] = {}
 MISSING: list[str] = []
 

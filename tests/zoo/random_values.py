@@ -22,6 +22,7 @@ from filterjit._trees import _codes, _digests
 from filterjit._trees._registry import registry
 from support.nodes import Point
 from support.statics import Colour, Constant, Level, ListOfOwn, Pair, Slotted
+from zoo.objects import Plain, scale
 
 COUNT = 500
 # Each value is made anew. Values of these differ in type or by a bit, and many are ``==``.
@@ -39,14 +40,6 @@ LEAVES: list[Callable[[], Any]] = [
 ]  # fmt: skip
 
 
-class Plain:
-    """Compared by identity."""
-
-
-def scale(x: Any, by: Any = 1) -> Any:
-    return x * by
-
-
 def scale_by(by: Any) -> Any:
     def scaled(x: Any, default: Any = by) -> Any:
         return scale(x, by)
@@ -57,7 +50,7 @@ def scale_by(by: Any) -> Any:
 # Their values are compared by identity in hits, or by what new functions hold.
 OTHERS: list[Callable[[], Any]] = [
     lambda: scale, lambda: scale_by(1), lambda: scale_by(1.0), lambda: functools.partial(scale, by=1),
-    lambda: int, lambda: Constant, lambda: jnp.sin, lambda: len, Plain,
+    lambda: int, lambda: Constant, lambda: jnp.sin, lambda: len, lambda: Plain(1),
 ]  # fmt: skip
 CONTAINERS: list[Callable[[list[Any]], Any]] = [
     tuple, list, lambda xs: dict(enumerate(xs)), lambda xs: {str(x): x for x in xs},
@@ -79,7 +72,7 @@ HOLDERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _value(rng: random.Random, level: int, with_others: bool) -> Any:
+def random_value(rng: random.Random, level: int, with_others: bool = False) -> Any:
     kind = rng.random()
     if level == 0 or kind < 0.4:
         leaves = OTHERS if with_others and rng.random() < 0.3 else LEAVES
@@ -87,7 +80,7 @@ def _value(rng: random.Random, level: int, with_others: bool) -> Any:
     count = rng.randint(1, 2)
     if kind < 0.5:
         return rng.choice(SETS)([rng.choice(LEAVES[:15])() for _ in range(count)])
-    return rng.choice(CONTAINERS)([_value(rng, level - 1, with_others) for _ in range(count)])
+    return rng.choice(CONTAINERS)([random_value(rng, level - 1, with_others) for _ in range(count)])
 
 
 def held_values() -> list[tuple[str, bool, Any]]:
@@ -97,7 +90,9 @@ def held_values() -> list[tuple[str, bool, Any]]:
     for i in range(COUNT):
         holder = list(HOLDERS)[i % len(HOLDERS)]
         with_others = i % 3 == 0
-        found.append((holder, with_others, HOLDERS[holder](_value(rng, i % 4 // 2, with_others))))
+        found.append(
+            (holder, with_others, HOLDERS[holder](random_value(rng, i % 4 // 2, with_others)))
+        )
     return found
 
 

@@ -54,6 +54,7 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "closure": lambda v: lambda: v,
 }
 PLACES = LEAVES | FIELDS
+fields = tuple(FIELDS)
 
 
 @dataclasses.dataclass(frozen=True)

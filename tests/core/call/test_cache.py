@@ -95,19 +95,6 @@ def test_clear() -> None:
     assert f._hooks.count("compile") == 4
 
 
-def test_wrappers_share_it() -> None:
-    def fun(x: Any) -> Any:
-        return x
-
-    options = Hooks(make_registry())
-    f, g = make_jit(fun, options), make_jit(fun, options)
-    f(Array()), g(Array())
-    assert options.count("compile") == 1
-    assert f == g and hash(f) == hash(g) and f is not g
-    other = make_jit(lambda: 0, options)
-    assert f != other and f != 3
-
-
 def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())

@@ -8,8 +8,8 @@ import pytest
 from core_support import Array, core, make_registry
 from direct_support import Backend, DirectArray, DirectHost, DirectKeys, DirectScalar
 from hooks_support import called, core_signature, make_jit
-from node_support import Ambiguous
 from outcome_support import raised
+from trees_support import Ambiguous
 from variable_support import Escape, Key, Tree, Var
 
 

@@ -12,35 +12,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import core_support as cs
 import pytest
-from core_support import (
-    Array,
-    Described,
-    Frozen,
-    Linear,
-    Maybe,
-    Module,
-    Object,
-    OtherArray,
-    Pair,
-    Point,
-    Slots,
-    Value,
-    Variable,
-    core,
-    same,
-)
+import trees_support as ts
+from core_support import Array, Described, Frozen, Linear, Maybe, Module, OtherArray, Variable, same
 from hooks_support import make_jit
-from node_support import HeldMixed, OtherLinear
-from object_support import (
-    CLASS_CHANGES,
-    INSTANCE_CHANGES,
-    SPACES,
-    attributes,
-    check_walks,
-    new_class,
-)
 from outcome_support import attempt, nothing
+from trees_support import CLASS_CHANGES, INSTANCE_CHANGES, HeldMixed, OtherLinear, check_walks
 from trees_support import OBJECTS as MAKERS
 
 COPIES = 24  # so that the argument has more nodes than FJ_KNOWN_MIN_NODES
@@ -64,7 +42,7 @@ def model(make: Callable[[int], Any]) -> Any:
     """
     rows = [make(i) for i in range(COPIES)]
     inner = Linear(weight=rows[8:16], bias=("a", 1), size="inner", activation=Linear)
-    return {"rows": rows[:8], "more": (inner, None, ("a", 1)), "p": Point(rows[16:], Array())}
+    return {"rows": rows[:8], "more": (inner, None, ("a", 1)), "p": cs.Point(rows[16:], Array())}
 
 
 def rows_of(tree: Any) -> list[Any]:
@@ -79,7 +57,7 @@ def made(make: Callable[[int], Any]) -> tuple[Any, Any, Any]:
 
 def is_right(f: Any, tree: Any, calls: int = 1) -> bool:
     """Calls, and returns whether the tree can be flattened."""
-    flat = attempt(core.flatten, f._hooks.registry, tree)
+    flat = attempt(cs.core.flatten, f._hooks.registry, tree)
     for _ in range(calls):
         found = attempt(f, tree)
     if isinstance(flat, Exception):
@@ -129,7 +107,7 @@ OBJECTS: dict[str, Callable[[int], Any]] = {
     if name not in ("Part", "Nothing", "NothingInSlots", "Frozen of nothing", "InitSlots")
 }
 ROWS: dict[str, Callable[[int], Any]] = {
-    "modules": lambda i: [leaf(i), (leaf(i + 1), i), Point(leaf(i + 2), Array())],
+    "modules": lambda i: [leaf(i), (leaf(i + 1), i), cs.Point(leaf(i + 2), Array())],
     "fields behind another attribute": lambda i: Behind(
         weight=Array(i), bias=1, size=i, activation="a"
     ),
@@ -138,11 +116,11 @@ ROWS: dict[str, Callable[[int], Any]] = {
 }
 VALUES: list[Callable[[], Any]] = [
     *(Array, OtherArray, lambda: Maybe(True), lambda: Maybe(False), lambda: None, lambda: 7),
-    *(lambda: random.random(), lambda: "".join(["te", "xt"]), lambda: Value(3)),
+    *(lambda: random.random(), lambda: "".join(["te", "xt"]), lambda: cs.Value(3)),
     *(lambda: (1, (2, 3)), lambda: [Array(), 1], lambda: {"k": Array()}, lambda: leaf(3)),
     lambda: OtherLinear(weight=Array(), bias=None, size=3, activation="name 3"),
-    lambda: Slots(x=1, y=Array(), tag=2),
-    lambda: Pair(x=1, y=Array(), tag=2),
+    lambda: cs.Slots(x=1, y=Array(), tag=2),
+    lambda: cs.Pair(x=1, y=Array(), tag=2),
 ]
 
 
@@ -152,8 +130,8 @@ def items_of(x: Any) -> list[tuple[Any, Any]]:
         return list(x.items())
     if isinstance(x, Module):
         return list(vars(x).items())
-    if isinstance(x, (Object, Described)):
-        return [(name, getattr(x, name)) for name in attributes(x) if name != "nodes"]
+    if isinstance(x, (cs.Object, Described)):
+        return [(name, getattr(x, name)) for name in ts.attributes(x) if name != "nodes"]
     return list(enumerate(x)) if isinstance(x, (list, tuple)) else []
 
 
@@ -318,7 +296,7 @@ DICT_CHANGES: dict[str, Callable[[Any], Any]] = {
         {f"{k}."[:-1] if isinstance(k, str) else float(k): d.pop(k) for k in list(d)}
     ),
     "True for 1": lambda d: d.update({True: d.pop(1)}) if 1 in d else None,
-    "a key that is an object": lambda d: d.update({Value(1): d.pop(next(iter(d)))}),
+    "a key that is an object": lambda d: d.update({cs.Value(1): d.pop(next(iter(d)))}),
     "grown and shrunk": lambda d: (
         [d.update({f"x{i}": i}) for i in range(100)],
         [d.pop(f"x{i}") for i in range(100)],
@@ -400,14 +378,14 @@ NOT_BUILT = ("property of the class", "bases of the class", "all deleted")
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", ts.SPACES)
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_class_or_an_instance_that_changes(space: str, change: str, warm: bool) -> None:
     """Calls see what `getattr` sees, and so does each walk."""
-    cls = new_class(space)
+    cls = ts.new_class(space)
     f, tree, one = made(lambda i: cls(x=Array(i), y=Array(-i), tag=i))
     rows, registry = rows_of(tree), f._hooks.registry
-    _, structure = core.flatten(registry, rows)
+    _, structure = cs.core.flatten(registry, rows)
     if warm:
         _fewer_versions(cls, rows)
         remember(f, tree)

@@ -51,38 +51,45 @@ def test_statics_die_with_the_variant_and_with_the_function() -> None:
 # ---- cycles ----
 
 
-def through_a_static() -> Any:
-    s: Any = Static()
-    s.f = make_jit(lambda x, s: (x, [s]))
-    s.result = s.f(Array(), s)
-    return s
+def called(f: Any, *calls: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    return f, [f(*args) for args in calls]
 
 
-def through_an_output() -> Any:
-    s: Any = Static()
-    variant = make_jit(lambda x: x)._find_or_compile(Array())[0]
-    s.output = variant._finish([Array(), s], Array)  # JAX has not flattened it
-    return s
+def direct_of(owner: Any) -> Any:
+    backend = Backend()
+    backend.owner = owner  # type: ignore[attr-defined]
+    return planned(backend, DirectArray())
 
 
-def through_what_is_wrapped() -> Any:
-    def fun(x: Any) -> Any:
-        return x
-
-    fun.jitted = make_jit(fun)  # type: ignore[attr-defined]
-    fun.jitted(Array())  # type: ignore[attr-defined]
-    return fun
+def of_a_registry(owner: Any) -> Any:
+    registry = make_registry(classify=lambda cls, x, owner=owner: {"kind": "static"})
+    return registry, core.flatten(registry, 1)
 
 
-def through_attributes_options_and_the_cache() -> Any:
-    f = make_jit(lambda x: x)
-    f.me = f._hooks.f = f
-    f(Array())
-    f._hooks.cache = f._parts()[0]
-    return f
+def open_arrays(tree: Any) -> Any:
+    return core.tree_flatten(make_registry(), tree, ("arrays",), None)[1]
 
 
-STRUCTURES: dict[str, Callable[[Any], Any]] = {
+# What is made with an owner, which holds it.
+HELD: dict[str, Callable[[Any], Any]] = {
+    "a static of a function": lambda owner: called(make_jit(lambda x, s: (x, [s])), (Array(), owner)),
+    "what is wrapped": lambda owner: called(make_jit(lambda x, own=owner: x), (Array(),)),
+    "attributes and options": lambda owner: (
+        f := make_jit(lambda x: x), setattr(f, "me", owner), setattr(f._hooks, "me", owner), f(Array())
+    ),
+    "a cache": lambda owner: (
+        f := make_jit(lambda x: x), f(Array()), setattr(f._hooks, "me", [owner, f._parts()[0]])
+    ),
+    # JAX has not flattened it.
+    "an output": lambda owner: (
+        make_jit(lambda x: x)._find_or_compile(Array())[0]._finish([Array(), owner], Array)
+    ),
+    "a proxy": lambda owner: called(core.CallProxy(make_jit(lambda x: x), owner), (Array(),)),
+    "a variable jit": lambda owner: called(
+        make_variable_jit(lambda tree, own=owner: None), (large(),), (Var(Array(1), TraceState()),)
+    ),
+    "a registry": of_a_registry,
+    "a direct context": direct_of,
     "a static": lambda owner: open_arrays([1, owner, Array()]),
     "a static of a call": lambda owner: core.flatten(make_registry(), owner)[1],
     "one of many statics": lambda owner: open_arrays([1] * 5000 + [owner]),
@@ -91,16 +98,12 @@ STRUCTURES: dict[str, Callable[[Any], Any]] = {
     "a factory": lambda owner: open_arrays(collections.defaultdict(lambda: owner, a=1)),
     "a leaf": lambda owner: core.tree_groups(make_registry(), [owner], False, (), None)[1],
     "a skeleton": lambda owner: core.from_skeleton(make_registry(), 0, [0, 0], (0, owner)),
-}
+}  # fmt: skip
 
 
-def open_arrays(tree: Any) -> Any:
-    return core.tree_flatten(make_registry(), tree, ("arrays",), None)[1]
-
-
-def through_a_structure(make: Callable[[Any], Any]) -> Any:
+def holding(make: Callable[[Any], Any]) -> Any:
     owner: Any = Static()
-    owner.structure = make(owner)
+    owner.held = make(owner)
     return owner
 
 
@@ -118,35 +121,6 @@ def through_a_bound_method() -> Any:
     thing.bound = thing.method
     thing.bound()
     return thing
-
-
-def through_the_registry() -> Any:
-    def classify(cls: type, x: Any) -> dict[str, Any]:
-        return {"kind": "static"}
-
-    classify.registry = make_registry(classify=classify)  # type: ignore[attr-defined]
-    core.flatten(classify.registry, 1)  # type: ignore[attr-defined]
-    return classify
-
-
-def through_a_proxy() -> Any:
-    details: Any = Static()
-    details.proxy = core.CallProxy(make_jit(lambda x: x), details)
-    details.proxy(Array())
-    return details
-
-
-def through_a_variable_jit() -> Any:
-    cell: Any = Static()
-    cell.jit = make_variable_jit(lambda tree, cell=cell: None)
-    cell.jit(large()), cell.jit(Var(Array(1), TraceState()))
-    return cell
-
-
-def through_a_direct_context() -> Any:
-    backend = Backend()
-    backend.direct = planned(backend, DirectArray())  # type: ignore[attr-defined]
-    return backend
 
 
 class Value(Layout):
@@ -182,17 +156,9 @@ def through_an_entry(backend: Backend, where: str) -> Any:
 
 
 CYCLES: dict[str, Callable[[], Any]] = {
-    **{
-        make.__name__: make
-        for make in (
-            *(through_a_static, through_an_output, through_what_is_wrapped),
-            through_a_bound_method,
-            *(through_attributes_options_and_the_cache, through_the_class_of_a_node),
-            *(through_the_registry, through_a_proxy, through_a_variable_jit),
-            through_a_direct_context,
-        )
-    },
-    **{name: functools.partial(through_a_structure, make) for name, make in STRUCTURES.items()},
+    "the class of a node": through_the_class_of_a_node,
+    "a bound method": through_a_bound_method,
+    **{name: functools.partial(holding, make) for name, make in HELD.items()},
 }
 
 

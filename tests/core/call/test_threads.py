@@ -17,8 +17,7 @@ import pytest
 from core_support import Array, Hostile, Linear, Pair, Slots, Value, make_registry, same
 from direct_support import Backend, DirectArray, Sharding, program_of
 from hooks_support import Hooks, make_jit
-from outcome_support import raised
-from thread_support import THREADS, in_threads
+from outcome_support import THREADS, in_threads, raised
 
 
 @pytest.fixture(autouse=True)

@@ -7,26 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Linear, Maybe, OtherArray, core
+import variable_support as vs
+from core_support import Array, Box, Linear, Maybe, OtherArray, Slots, core
 from hooks_support import Hooks, make_jit
 from outcome_support import attempt, raised
-from variable_support import (
-    Escape,
-    Key,
-    Param,
-    TraceState,
-    Tree,
-    Var,
-    VariableJit,
-    large,
-    looks,
-    make_registry,
-    make_variable_jit,
-    pack,
-    step,
-    variables_in,
-    warm,
-)
+from variable_support import TraceState, Tree, Var, large, make_variable_jit, same_as_fresh, step
 
 TWICE = ["a Variable or Module occurs twice in the arguments"]
 
@@ -45,7 +30,7 @@ def numbers(variables: Any) -> list[Any]:
 def test_the_variables_with_the_given_indices_are_updated() -> None:
     for indices in ((), (0,), (1, 2), (2, 0), (8, 1, 4), tuple(range(9))):
         values = tuple([Array(100 + i) for i in indices])
-        jit = make_variable_jit(step, traced=lambda tree, i=indices, v=values: (1, pack(*i), v))
+        jit = make_variable_jit(step, traced=lambda tree, i=indices, v=values: (1, vs.pack(*i), v))
         variables = numbered()
         for _ in range(3):
             assert jit(variables) == 1
@@ -54,7 +39,7 @@ def test_the_variables_with_the_given_indices_are_updated() -> None:
 
 
 def all_kinds(a: Any, /, b: Any, c: Any = None, *args: Any, d: Any = None, **kwargs: Any) -> Any:
-    for i, x in enumerate(variables_in([a, b, c, args, d, kwargs])):
+    for i, x in enumerate(vs.variables_in([a, b, c, args, d, kwargs])):
         x._raw_value = Array(i)
 
 
@@ -69,7 +54,10 @@ def test_the_order_is_by_parameter(args: str, kwargs: str) -> None:
     jit = make_variable_jit(all_kinds)
 
     def give(name: str) -> Any:
-        return {"z": Var(Array(name), kind=name), "a": [Param(Array(name)), Tree(x=Var(Array(1)))]}
+        return {
+            "z": Var(Array(name), kind=name),
+            "a": [vs.Param(Array(name)), Tree(x=Var(Array(1)))],
+        }
 
     for _ in range(3):
         given = [give(x) for x in args], {x: give(x) for x in kwargs}
@@ -77,7 +65,7 @@ def test_the_order_is_by_parameter(args: str, kwargs: str) -> None:
         bound = dict(zip("abc", given[0][:3], strict=False)) | given[1]
         in_order = [bound.get(x) for x in "abc"] + given[0][3:] + [bound.get("d")]
         in_order += [bound[x] for x in sorted(bound) if x not in "abcd"]
-        assert numbers(variables_in(in_order)) == list(range(len(variables_in(in_order))))
+        assert numbers(vs.variables_in(in_order)) == list(range(len(vs.variables_in(in_order))))
     assert jit.handed_over == [] and jit._inner._hooks.count("compile") == 1
 
 
@@ -85,9 +73,9 @@ def test_the_result_and_the_metadata() -> None:
     jit = make_variable_jit(step)
     tree = large()
     for _ in range(3):
-        before = looks(tree)
+        before = vs.looks(tree)
         result, none = jit(tree)
-        assert looks(result) == looks(tree) != before and none is None
+        assert vs.looks(result) == vs.looks(tree) != before and none is None
         assert result is not tree and result.blocks[0].w is not tree.blocks[0].w
 
 
@@ -100,7 +88,7 @@ def test_what_occurs_twice_is_handed_over_each_time(is_warm: bool) -> None:
     small = [Var(Array(1))]
     jit = make_variable_jit(step)
     if is_warm:
-        warm(jit, tree, other), warm(jit, tree, small)
+        vs.warm(jit, tree, other), vs.warm(jit, tree, small)
     assert jit.handed_over == []
     deep, again = tree.blocks[3].w, tree.blocks[5]
     for args in (
@@ -170,10 +158,10 @@ def test_graph_mode() -> None:
 
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_a_value_that_is_to_be_settled(is_warm: bool) -> None:
-    for value, settled in ((Array(1), 0), (Key(1), 0), (OtherArray(1), 1)):
+    for value, settled in ((Array(1), 0), (vs.Key(1), 0), (OtherArray(1), 1)):
         jit, tree = make_variable_jit(lambda tree: None, graph=2), large()
         if is_warm:
-            warm(jit, tree)
+            vs.warm(jit, tree)
         tree.blocks[3].w._raw_value = value
         jit(tree), jit(tree)
         assert jit.settled == 2 * settled and jit.handed_over == []
@@ -200,8 +188,8 @@ def test_escape() -> None:
 
     def traced(tree: Any) -> Any:
         if escapes:
-            raise Escape("not this one")
-        return None, pack(0), (Array("new"),)
+            raise vs.Escape("not this one")
+        return None, vs.pack(0), (Array("new"),)
 
     jit = make_variable_jit(step, traced=traced)
     x = Var(Array(1))
@@ -254,7 +242,7 @@ ANSWERS: list[tuple[Any, type[Exception] | None]] = [
     *((None, TypeError), ((1, b""), TypeError), ([1, b"", ()], TypeError)),
     *(((1, b"", (), 2), TypeError), ((1, b"", (NEW,)), SystemError)),
     *(((1, b"\0\0\0\0", ()), SystemError), ((1, b"\0\0\0", (NEW,)), SystemError)),
-    *(((1, pack(0, 1, i), (NEW, NEW, NEW)), SystemError) for i in (9, 2**32 - 1)),
+    *(((1, vs.pack(0, 1, i), (NEW, NEW, NEW)), SystemError) for i in (9, 2**32 - 1)),
 ]
 
 
@@ -274,7 +262,7 @@ def test_answers_that_store_nothing() -> None:
 # ---- subclasses, and what is read ----
 
 
-class Mixed(type("Mixin", (), {}), VariableJit):  # type: ignore[misc]
+class Mixed(type("Mixin", (), {}), vs.VariableJit):  # type: ignore[misc]
     pass
 
 
@@ -283,7 +271,7 @@ class New(Mixed):
         return super().__new__(cls, *args)
 
 
-@pytest.mark.parametrize("cls", [VariableJit, Mixed, New, type("Last", (New,), {})])
+@pytest.mark.parametrize("cls", [vs.VariableJit, Mixed, New, type("Last", (New,), {})])
 def test_subclasses(cls: Any) -> None:
     jit, x = make_variable_jit(step, cls=cls), Var(Array(1))
     jit(x)
@@ -295,9 +283,9 @@ def test_subclasses(cls: Any) -> None:
 
 
 def test_without_the_methods_of_a_subclass() -> None:
-    options = Hooks(make_registry())
+    options = Hooks(vs.make_registry())
     inner = make_jit(lambda x: (None, None, None), options)
-    jit = core.VariableJit(inner, options.registry, Var, Key, (), Escape, 0)
+    jit = core.VariableJit(inner, options.registry, Var, vs.Key, (), vs.Escape, 0)
     raised(AttributeError, jit, Var(Array(1)))  # _finish
     raised(AttributeError, jit, "text")  # _hand_over
 
@@ -316,3 +304,226 @@ def test_nodes() -> None:
     assert raised(AttributeError, jit._nodes, without("_raw_value"))
     jit(tree)  # is not disturbed
     assert jit.handed_over == []
+
+
+def test_an_object_that_is_no_pytree_of_variables_is_copied() -> None:
+    x = Var(Array(1))
+    slots = Slots(x=x, y=Array(1), tag=1)
+    found: list[Any] = []
+    jit = make_variable_jit(lambda a, b: found.append((a, b)), graph=1)
+    jit(slots, [slots, x])
+    a, b = found[-1]
+    assert a is not b[0] and a.x is b[0].x is b[1]
+
+
+@pytest.mark.parametrize("make", [lambda t: t, lambda t: [t], lambda t: Tree(v=t.v, up=t)])
+def test_a_tree_that_contains_itself(make: Any) -> None:
+    t = Tree(v=Var(Array(1)))
+    t.child = make(t)
+    jit = make_variable_jit(lambda a, b=None: None, graph=1)
+    for args in ((t,), (Var(Array(1)), t), (t.v, t), (large(), t)) * 2:
+        jit(*args)
+    assert jit.handed_over == ["a Module contains itself"] * 8
+    assert raised(ValueError, jit._nodes, t)
+    assert "a=" in repr(jit._inner._find(t)[1])
+    raised(RecursionError, jit._inner, t)  # no tree can be built from its Structure
+    t.child = t.v
+    jit(t, t), jit(t, t)
+    assert len(jit.handed_over) == 8
+
+
+def test_other_reasons() -> None:
+    x, jit = Var(Array(1)), make_variable_jit(lambda a, b, c=None: None, graph=1)
+    for args in ((x, x, "text"), (Tree(a=x, b=Maybe(True)), x)):
+        jit(*args)
+    assert len(jit.handed_over) == 2
+    x._trace_state = TraceState(False)
+    jit(x, x)
+    assert jit.handed_over[2:] == ["a Variable is of another trace level"]
+
+
+# ---- Structures ----
+
+
+def test_structures() -> None:
+    x, y, t = Var(Array(1)), Var(Array(2)), Tree(v=Var(Array(3)))
+    options = Hooks(vs.make_registry())
+    jit = make_jit(lambda a, b=None, c=None: None, options)
+
+    def structure(*args: Any) -> Any:
+        return jit._find(*args)[1]
+
+    assert structure(x, y) == structure(y, x) != structure(x, x)
+    assert hash(structure(x, y, x)) == hash(structure(y, x, y))
+    assert structure(x, y, x) != structure(x, y, y)
+    assert structure(t, t.v) == structure(t, t.v) != structure(t, y)
+    found = structure([t, x], t.v, t)
+    assert found.num_leaves == 2
+    assert "b=`a[0].v`, c=`a[0]`" in repr(found)
+    refs = [(arity, cls, path) for kind, arity, cls, path, _ in found._nodes() if kind == "ref"]
+    assert refs == [(0, None, ["a", (0,), "v"]), (0, None, ["a", (0,)])]
+
+
+class OtherLarge(vs.Large):
+    pass
+
+
+class OtherParam(vs.Param):
+    __slots__ = ()
+
+
+def shared() -> tuple[Any, Any]:
+    """Two large trees with much in common."""
+    tree, other = large(), large()
+    tree.blocks[5].w = tree.blocks[2].w
+    tree.blocks[9] = tree.blocks[1]
+    other.blocks[3] = tree.blocks[4]
+    other.rng = tree.rng
+    other.table["a"] = tree.table["k"]
+    return tree, other
+
+
+def test_a_state_is_asked_once() -> None:
+    jit = make_variable_jit(lambda tree: None, traced=lambda tree: (None, b"", ()))
+    tree = large()
+    vs.warm(jit, tree)
+    tree.blocks[5].w._raw_value = Array("new")
+    jit(tree)
+    state = TraceState()
+    tree.blocks[5].w._trace_state = state
+    jit(tree), jit(tree)
+    assert state.asked == 1 and jit.handed_over == []
+
+
+# What is done to two trees; `b` is a block of the first.
+CHANGES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "nothing": lambda t, o, b: None,
+    "metadata": lambda t, o, b: b.w._var_metadata.update(axis="y"),
+    "metadata added": lambda t, o, b: b.w._var_metadata.update(new=1),
+    "metadata deleted": lambda t, o, b: b.w._var_metadata.clear(),
+    "metadata of another dict": lambda t, o, b: setattr(b.w, "_var_metadata", {"axis": "z"}),
+    "metadata of an equal dict": lambda t, o, b: setattr(b.w, "_var_metadata", {"axis": "x"}),
+    "metadata that are no dict": lambda t, o, b: setattr(b.w, "_var_metadata", 3),
+    "no metadata": lambda t, o, b: delattr(b.w, "_var_metadata"),
+    "state": lambda t, o, b: setattr(b.w, "_trace_state", TraceState()),
+    "state of another level": lambda t, o, b: setattr(b.w, "_trace_state", TraceState(False)),
+    "state that is none": lambda t, o, b: setattr(b.w, "_trace_state", None),
+    "no state": lambda t, o, b: delattr(b.w, "_trace_state"),
+    "no value": lambda t, o, b: delattr(b.w, "_raw_value"),
+    "class": lambda t, o, b: setattr(b.w, "__class__", OtherParam),
+    "class of a tree": lambda t, o, b: setattr(t, "__class__", OtherLarge),
+    "another variable": lambda t, o, b: setattr(b, "w", vs.Param(Array(3), axis="x")),
+    "twice": lambda t, o, b: setattr(t.blocks[5], "w", b.w),
+    "swapped": lambda t, o, b: swap(b, "w", t.blocks[5], "w"),
+    "swapped blocks": lambda t, o, b: t.blocks.reverse(),
+    "a block less": lambda t, o, b: t.blocks.pop(),
+    "a block more": lambda t, o, b: t.blocks.append(vs.block(3)),
+    "no blocks": lambda t, o, b: t.blocks.clear(),
+    "attribute added": lambda t, o, b: setattr(b, "new", Var(Array(3))),
+    "static added": lambda t, o, b: setattr(b, "new", 3),
+    "attribute deleted": lambda t, o, b: delattr(b, "w"),
+    "static deleted": lambda t, o, b: delattr(b, "size"),
+    "renamed": lambda t, o, b: (
+        setattr(b, "z", b.w),
+        delattr(b, "w"),
+    ),
+    "retyped": lambda t, o, b: setattr(b, "size", Var(Array(3))),
+    "nodes": lambda t, o, b: setattr(b, "_pytree__nodes", vs.Nodes(b=True, more=True)),
+    "equal nodes": lambda t, o, b: setattr(b, "_pytree__nodes", vs.Nodes(**b._pytree__nodes)),
+    "no nodes": lambda t, o, b: vars(b).pop("_pytree__nodes"),
+    "dict of a tree": lambda t, o, b: setattr(b, "__dict__", dict(vars(b))),
+    "other dict of a tree": lambda t, o, b: setattr(b, "__dict__", dict(vars(b), w=Var(Array(3)))),
+    "items of a dict": lambda t, o, b: t.table.update(k=t.table["a"], a=t.table["k"]),
+    "order of a dict": lambda t, o, b: t.table.update(a=t.table.pop("a")),
+    "another key": lambda t, o, b: t.table.update(z=t.table.pop("k")),
+    "another block": lambda t, o, b: o.blocks.__setitem__(3, vs.block(4)),
+    "shared block less": lambda t, o, b: t.blocks.__setitem__(9, vs.block(9)),
+    "shared block more": lambda t, o, b: t.blocks.__setitem__(10, t.blocks[1]),
+    "another original": lambda t, o, b: t.blocks.__setitem__(1, vs.block(1)),
+    "another of the same": lambda t, o, b: t.blocks.__setitem__(9, t.blocks[0]),
+    "no shared variable": lambda t, o, b: setattr(t.blocks[5], "w", vs.Param(Array(1), axis="x")),
+    "between the trees": lambda t, o, b: setattr(o.blocks[0], "b", t.blocks[0].b),
+    "another key of random numbers": lambda t, o, b: setattr(o, "rng", Var(vs.Key(0))),
+    "another of a dict": lambda t, o, b: o.table.update(a=o.table["k"]),
+    "all blocks shared": lambda t, o, b: setattr(o, "blocks", t.blocks),
+    "state of a shared one": lambda t, o, b: setattr(t.blocks[2].w, "_trace_state", TraceState()),
+    "value of a shared one": lambda t, o, b: setattr(t.blocks[2].w, "_raw_value", Array("new")),
+    "class of a shared one": lambda t, o, b: setattr(t.blocks[2].w, "__class__", Var),
+}
+
+
+def swap(a: Any, name: str, b: Any, other: str) -> None:
+    x, y = getattr(a, name), getattr(b, other)
+    setattr(a, name, y)
+    setattr(b, other, x)
+
+
+@pytest.mark.parametrize("graph", [0, 1])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change(change: str, graph: int) -> None:
+    """The next calls are right, and those after a new record."""
+    jit = make_variable_jit(step, graph)
+    tree, other = shared() if graph else (large(), large())
+    small = [tree.blocks[2].w, Var(Array(1))]
+    calls: list[Any] = [(tree, other), (tree,)]
+    if graph:
+        calls += [(other, tree), ([tree, small], other), (tree, tree)]
+    for args in (*calls, calls[0]):
+        vs.warm(jit, *args)
+    CHANGES[change](tree, other, tree.blocks[3])
+    for _ in range(2):
+        for args in calls:
+            same_as_fresh(jit, *args)
+    for args in calls[:2]:
+        attempt(vs.warm, jit, *args)
+        same_as_fresh(jit, *args)
+
+
+def test_classes_that_change() -> None:
+    def local() -> tuple[Any, Any]:
+        cls = type("Local", (Var,), {"__slots__": ()})
+        return cls, vs.Large(items=[cls(Array(i)) for i in range(40)])
+
+    for name, value in (
+        ("_trace_state", property(lambda self: TraceState(False))),
+        ("_raw_value", property(lambda self: Array(9))),
+        ("_var_metadata", {}),
+        ("__getattribute__", lambda self, name: object.__getattribute__(self, name)),
+        ("unrelated", 3),
+    ):
+        cls, tree = local()
+        jit = make_variable_jit(lambda tree: None)
+        vs.warm(jit, tree)
+        setattr(cls, name, value)
+        for _ in range(3):
+            same_as_fresh(jit, tree)
+        delattr(cls, name)
+        for _ in range(3):
+            same_as_fresh(jit, tree)
+
+
+def test_packed_arguments() -> None:
+    """The tuple and the dict that the arguments are packed in may have the same address again."""
+
+    def fun(*args: Any, **kwargs: Any) -> Any:
+        return step([args, kwargs])
+
+    trees = [large(), large()]
+    jit = make_variable_jit(fun)
+    for _ in range(3):
+        for give in (
+            lambda: ((trees[0],), {"x": trees[1]}),
+            lambda: ((trees[1], trees[0]), {}),
+            lambda: ((), {"b": trees[0], "a": trees[1]}),
+            lambda: ((), {"a": trees[1], "b": trees[0]}),
+        ):
+            args, kwargs = give()
+            for _ in range(70):
+                jit(*args, **kwargs)
+            same_as_fresh(jit, *args, **kwargs)
+            trees[0] = large()
+            args, kwargs = give()
+            same_as_fresh(jit, *args, **kwargs)
+            jit(*args, **kwargs)
+            trees[1].blocks[2] = vs.block(2)
+            same_as_fresh(jit, *args, **kwargs)

@@ -24,11 +24,8 @@ ADDS = {"variants"}  # a trace to its variant, each time
 WRONG = ("raises", "gives None", "gives a number", "gives tuples of tuples", "gives an object")
 # Places in a `__hash__`: CPython leaks what it returns in the place of an int.
 HASHES = {
-    "comparing_descriptions",
-    "hash in a static",
-    "hash in aux data",
-    "instance_of_a_bound_method",
-}
+    "comparing_descriptions", "hash in a static", "hash in aux data", "instance_of_a_bound_method",
+}  # fmt: skip
 
 
 # CPython caches the names by which attributes of types were looked up.

@@ -9,23 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
+import operations as ops
 from core_support import Linear, Value, core, same, testing
-from operations import (
-    HOLE,
-    KEYED,
-    STATIC,
-    TREES,
-    Box,
-    Elements,
-    X,
-    Y,
-    add,
-    errors,
-    is_true,
-    make_registry,
-    mixed,
-    operation,
-)
+from operations import HOLE, KEYED, STATIC, Box, X, Y, add, errors, make_registry, mixed, operation
 from outcome_support import fail, nothing
 from statics_support import Slotted
 from trees_support import partition_dict, parts_of, tree_leaves, tree_paths
@@ -82,44 +68,24 @@ def dicts(case: Case) -> Any:
 ARRAYS = ("arrays",)
 # What there is before, what is done, and whether the result is right.
 EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] = {
-    "flatten": (
-        None,
-        lambda case: core.flatten(case.registry, case.tree),
-        lambda case, found: same(found[1].unflatten(found[0]), case.tree),
-    ),
+    "flatten": (None, lambda case: core.flatten(case.registry, case.tree),
+        lambda case, found: same(found[1].unflatten(found[0]), case.tree)),
     "build": ("call", lambda case: case.structure.unflatten(case.leaves), is_its_tree),
-    "hashing": (
-        "call",
-        lambda case: hash(case.other),
-        lambda case, found: found == hash(case.structure),
-    ),
-    "equality": ("call", lambda case: case.structure == case.other, is_true),
-    "match": (
-        "call",
-        lambda case: testing.match(case.structure, case.again),
-        lambda case, found: same(found, core.flatten(case.registry, case.again)[0]),
-    ),
+    "hashing": ("call", lambda case: hash(case.other),
+        lambda case, found: found == hash(case.structure)),
+    "equality": ("call", lambda case: case.structure == case.other, ops.is_true),
+    "match": ("call", lambda case: testing.match(case.structure, case.again),
+        lambda case, found: same(found, core.flatten(case.registry, case.again)[0])),
     "described": ("call", described, is_described),
-    "leaves": (
-        None,
-        lambda case: tree_leaves(case.registry, case.tree, None),
-        lambda case, found: same(found, list(case.flatten(True)[0])),
-    ),
-    "flatten_up_to": (
-        True,
-        lambda case: case.structure._subtrees(case.tree),
-        lambda case, found: same(found, case.leaves),
-    ),
-    "paths": (
-        ARRAYS,
+    "leaves": (None, lambda case: tree_leaves(case.registry, case.tree, None),
+        lambda case, found: same(found, list(case.flatten(True)[0]))),
+    "flatten_up_to": (True, lambda case: case.structure._subtrees(case.tree),
+        lambda case, found: same(found, case.leaves)),
+    "paths": (ARRAYS,
         lambda case: (case.structure.paths, tree_paths(case.registry, case.tree, None)),
-        lambda case, found: found[0] == case.flatten(ARRAYS)[1].paths,
-    ),
-    "filtered": (
-        None,
-        filtered,
-        lambda case, found: is_its_tree(case, found[0]) and found[2] == case.flatten(ARRAYS)[1],
-    ),
+        lambda case, found: found[0] == case.flatten(ARRAYS)[1].paths),
+    "filtered": (None, filtered,
+        lambda case, found: is_its_tree(case, found[0]) and found[2] == case.flatten(ARRAYS)[1]),
     "parts": (
         ARRAYS,
         lambda case: core.from_skeleton(case.registry, HOLE, *parts_of(case.structure, HOLE)),
@@ -129,9 +95,9 @@ EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] 
     ),
     "partition": (None, partition, is_its_tree),
     "dicts": (None, dicts, is_its_tree),
-}
+}  # fmt: skip
 
-for _tree, _make in TREES.items():
+for _tree, _make in ops.TREES.items():
     for _kind, (_before, _use, _check) in EACH.items():
         # To describe many leaves makes 2,500 allocations, and a wide instance 700.
         _repeated = _kind == "described" and (_tree == "many" or "Wide" in _tree)
@@ -153,7 +119,7 @@ def match_of_others(structure: Any, trees: Any) -> Any:
 
 
 def statics() -> Any:
-    return [1, {"k": {2, (3, STATIC)}}, Elements([1, 2]), KEYED, 2**70]
+    return [1, {"k": {2, (3, STATIC)}}, ops.Elements([1, 2]), KEYED, 2**70]
 
 
 def a_loop() -> Any:
@@ -171,12 +137,12 @@ def equal_structures() -> Any:
     return tuple([core.flatten(registry, [Value(1), Linear(size=Value([2]))])[1] for _ in "ab"])
 
 
-add("same_static", lambda: (make_registry(), statics(), statics()), core.same_static, is_true)
+add("same_static", lambda: (make_registry(), statics(), statics()), core.same_static, ops.is_true)
 add(
     "values_that_hold_themselves", a_loop, hash_of, lambda r, tree, found: found == hash_of(r, tree)
 )
 add("identity", lambda: X, core.identity, lambda x, found: hash(found) == hash(core.identity(x)))
-add("keyed_types", equal_structures, lambda a, b: hash(a) and a == b, is_true)
+add("keyed_types", equal_structures, lambda a, b: hash(a) and a == b, ops.is_true)
 
 
 def classify_with_contents(cls: type, x: Any) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 import core_support as cs
 import hooks_support as hs
 from core_support import Array, Value, core
-from node_support import wide
 from outcome_support import nothing
+from trees_support import wide
 
 NOTHING = object()
 

@@ -134,25 +134,22 @@ place("collection_of_a_direct_call", lambda w: use_direct(w, "collect"), run=cal
 PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
     "sharding_that_is_compared": lambda w: {"get_sharding": lambda x: loud_sharding(w)},
     "configuration_that_is_compared": lambda w: {
-        "configuration": lambda: (1, loud_layout(w), "end")
-    },
+        "configuration": lambda: (1, loud_layout(w), "end")},
     "layout_that_is_compared": lambda w: {"get_layout": lambda x: loud_layout(w)},
     "truth_of_a_sharding": lambda w: {"get_sharding": lambda x: w.loud(Loud, "__eq__")("one")},
     "numbers_of_a_plan": lambda w: {"number": w.loud(w.loud(Number, "__index__"), "__bool__")},
     # Where a plan says that the layout of an argument does not matter.
     "finalizer_of_a_layout": lambda w: {"flag": 1, "get_layout": lambda x: mortal_before(w)},
     "finalizer_of_a_layout_that_was_compared": lambda w: {
-        "get_layout": lambda x: w.mortal(Layout, "rows")
-    },
+        "get_layout": lambda x: w.mortal(Layout, "rows")},
     # Where another equal one is remembered.
     "finalizer_of_a_sharding": lambda w: {"get_sharding": lambda x: w.mortal(Sharding, "one")},
     "finalizer_of_an_entry": lambda w: {"configuration": lambda: (w.mortal(Layout, "rows"),)},
     # Where the raw results are dropped, and where the list of arrays is.
     "finalizer_of_a_result": lambda w: {
         "execute": lambda jitted, inputs: w.mortal(list, jitted.run(*inputs)),
-        "consume": lambda results, handlers: w.mortal(list, results),
-    },
-}
+        "consume": lambda results, handlers: w.mortal(list, results)},
+}  # fmt: skip
 for _name, _parts in PARTS_WITH_TRAPS.items():
     place(
         _name,

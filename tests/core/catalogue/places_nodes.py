@@ -233,10 +233,8 @@ def mapping_of_a_partial(w: World, tree: Any) -> Any:
 REGISTRY: dict[str, tuple[Callable[[World], Any], Callable[[World], dict[str, Any]]]] = {
     "flatten_one_level": (box, lambda w: {"flatten_one_level": w.after(cs.flatten_one_level)}),
     "flatten_with_keys": (box, lambda w: {"flatten_with_keys": w.after(cs.flatten_with_keys)}),
-    "children_of_flatten_one_level": (
-        box,
-        lambda w: {"flatten_one_level": lambda x: (children(w, x), x.aux)},
-    ),
+    "children_of_flatten_one_level": (box,
+        lambda w: {"flatten_one_level": lambda x: (children(w, x), x.aux)}),
     "functions_of_an_object_that_holds_no_dict": (
         lambda w: Frozen([w.y]),
         lambda w: {
@@ -245,14 +243,10 @@ REGISTRY: dict[str, tuple[Callable[[World], Any], Callable[[World], dict[str, An
         },
     ),
     "is_array": (lambda w: Maybe(True), lambda w: {"is_array": w.after(cs.is_array)}),
-    "truth_of_is_array": (
-        lambda w: Maybe(True),
-        lambda w: {"is_array": lambda x: w.loud(Truth, "__bool__")()},
-    ),
-    "subclasscheck": (
-        lambda w: Static(),
-        lambda w: {"classify": lambda cls, x: classify_by_base(w, cls, x)},
-    ),
+    "truth_of_is_array": (lambda w: Maybe(True),
+        lambda w: {"is_array": lambda x: w.loud(Truth, "__bool__")()}),
+    "subclasscheck": (lambda w: Static(),
+        lambda w: {"classify": lambda cls, x: classify_by_base(w, cls, x)}),
     "instancecheck": (
         lambda w: Maybe(False),
         lambda w: {
@@ -263,11 +257,9 @@ REGISTRY: dict[str, tuple[Callable[[World], Any], Callable[[World], dict[str, An
         lambda w: type("Liar", (Maybe,), {"__class__": property(lambda x: w.answer(list))})(True),
         lambda w: {"is_array": lambda x: isinstance(x, tuple) or x.traced},
     ),
-    "key_of_a_type": (
-        lambda w: cs.Value(3),
-        lambda w: {"keyed": ((cs.Value, lambda v: w.answer([v.value])),)},
-    ),
-}
+    "key_of_a_type": (lambda w: cs.Value(3),
+        lambda w: {"keyed": ((cs.Value, lambda v: w.answer([v.value])),)}),
+}  # fmt: skip
 for _name, (_trap, _registry) in REGISTRY.items():
     place(_name, _trap, registry=_registry)
 place(
@@ -280,33 +272,22 @@ place(
 # What `classify` says of the type of a leaf or node.
 KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
     "key_of_a_kind": (Keyed(3), lambda w: cs.static(lambda v: w.answer((v.key,)))),
-    "key_of_a_fixed_type": (
-        Keyed(3),
-        lambda w: cs.static(lambda v: w.answer((v.key,)), True),
-    ),
-    "whether_a_value_is_fixed": (
-        Keyed(3),
-        lambda w: cs.static(lambda v: 1, lambda v: w.answer(True)),
-    ),
+    "key_of_a_fixed_type": (Keyed(3), lambda w: cs.static(lambda v: w.answer((v.key,)), True)),
+    "whether_a_value_is_fixed": (Keyed(3),
+        lambda w: cs.static(lambda v: 1, lambda v: w.answer(True))),
     "classify": (New(), lambda w: w.answer(cs.static())),
-    "classify_of_a_node": (
-        Linear(weight=Array(), size=1),
-        lambda w: w.after(cs.classify)(Linear, None),
-    ),
+    "classify_of_a_node": (Linear(weight=Array(), size=1),
+        lambda w: w.after(cs.classify)(Linear, None)),
     "details_of_an_object": (Pair(x=Array(), y=1, tag=2), lambda w: w.answer(PAIR)),
-    "names_that_are_dict_fields": (
-        Pair(x=Array(), y=1, tag=2),
-        lambda w: PAIR | {"dict_fields": (w.loud(str, "__eq__")("none"),)},
-    ),
-    "truth_of_a_detail": (
-        NewPoint(Array(), 1),
-        lambda w: {"kind": "namedtuple", "fill_directly": w.loud(Truth, "__bool__")()},
-    ),
+    "names_that_are_dict_fields": (Pair(x=Array(), y=1, tag=2),
+        lambda w: PAIR | {"dict_fields": (w.loud(str, "__eq__")("none"),)}),
+    "truth_of_a_detail": (NewPoint(Array(), 1),
+        lambda w: {"kind": "namedtuple", "fill_directly": w.loud(Truth, "__bool__")()}),
     "registered_function": (  # it is called straight
         cs.Box([Array(), 1], aux=2),
         lambda w: {"kind": "custom", "flatten": w.after(cs.flatten_one_level)},
     ),
-}
+}  # fmt: skip
 for _name, (_leaf, _told) in KINDS.items():
     _trap = lambda w, leaf=_leaf: copy.copy(leaf)
     place(_name, _trap, kind=(type(_leaf), _told), fresh="fixed_type" in _name)

@@ -78,29 +78,20 @@ CALLS: dict[str, tuple[Callable[[World, Any, Any], Any], Trap | None]] = {
     "str of a key": (lambda w, r, t: tree_paths(r, t, None), loud_key),
     "str of a key that is given": (lambda w, r, t: structure_of(r, t).paths, loud_key),
     "reprs of statics that differ": (differ, None),
-    "reprs of aux data that differ": (
-        lambda w, r, t: core.combine(r, two_boxes(w), None, False),
-        None,
-    ),
-    "repr of an unknown path": (
-        lambda w, r, t: structure_of(r, [w.x]).combine({loud_repr(w): 1}),
-        None,
-    ),
-    "init of a part": (
-        lambda w, r, t: core.partition(r, t, (("arrays",),), None, None),
-        lambda w: w.loud(Record, "__init__")(w.y, 1, 2),
-    ),
+    "reprs of aux data that differ": (lambda w, r, t: core.combine(r, two_boxes(w), None, False),
+        None),
+    "repr of an unknown path": (lambda w, r, t: structure_of(r, [w.x]).combine({loud_repr(w): 1}),
+        None),
+    "init of a part": (lambda w, r, t: core.partition(r, t, (("arrays",),), None, None),
+        lambda w: w.loud(Record, "__init__")(w.y, 1, 2)),
     "is_leaf": (lambda w, r, t: tree_leaves(r, t, lambda x: w.answer(False)), None),
     "eq in combine": (lambda w, r, t: core.combine(r, tuple(two_modules(w, t)), None, False), None),
     "leaves that are given": (
         lambda w, r, t: structure_of(r, [w.x] * 3).unflatten(w.answer(Array(i)) for i in range(3)),
-        None,
-    ),
+        None),
     "groups by loud keys": (
-        lambda w, r, t: structure_of(r, [w.x]).combine({w.loud(Zero, "__eq__")(): 1}),
-        None,
-    ),
-}
+        lambda w, r, t: structure_of(r, [w.x]).combine({w.loud(Zero, "__eq__")(): 1}), None),
+}  # fmt: skip
 
 
 def leaves(registry: Any, tree: Any, expression: Any) -> Any:
@@ -120,13 +111,10 @@ FILTERS: dict[str, tuple[Callable[[Any, Any, Any], Any], Callable[[World], Any],
     "predicate": (partition, lambda w: ("leaf", lambda x: w.answer(True)), None),
     "predicate of arrays": (groups, lambda w: ("array", lambda x: w.answer(True)), None),
     "glob": (leaves, lambda w: ("path", (..., lambda x: w.answer(True))), None),
-    "an expression in a tree of filters": (
-        partition,
-        lambda w: ("tree", [1, {"k": 2}], lambda f: w.answer(("leaf", lambda leaf: True))),
-        None,
-    ),
+    "an expression in a tree of filters": (partition,
+        lambda w: ("tree", [1, {"k": 2}], lambda f: w.answer(("leaf", lambda leaf: True))), None),
     "str of a key in a pattern": (leaves, lambda w: ("path", (..., "text")), loud_key),
-}
+}  # fmt: skip
 
 
 def add(name: str, call: Callable[[World, Any, Any], Any], trap: Trap | None) -> None:

@@ -5,23 +5,11 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from core_support import (
-    Array,
-    Box,
-    Described,
-    Frozen,
-    Linear,
-    Pair,
-    Record,
-    Slots,
-    Variable,
-    core,
-    testing,
-)
+import core_support as cs
+from core_support import Array, Box, Described, Frozen, Linear, Pair, Record, Slots, Variable, core
 from hooks_support import Hooks, make_jit
-from node_support import wide
 from outcome_support import attempt
-from trees_support import partition_dict, tree_leaves, tree_paths
+from trees_support import partition_dict, tree_leaves, tree_paths, wide
 
 
 class Once:
@@ -136,7 +124,7 @@ def uses(registry: Any, tree: Any, other: Any, made: tuple[Any, ...]) -> dict[st
     }
     if not isinstance(flat, Exception):
         calls |= {
-            "match": lambda: testing.match(flat[1], other),
+            "match": lambda: cs.testing.match(flat[1], other),
             "build": lambda: flat[1].unflatten(flat[0]),
             "hash": lambda: hash(flat[1]),
             "repr": lambda: repr(flat[1]),

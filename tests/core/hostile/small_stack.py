@@ -13,17 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from core_support import (
-    Array,
-    Box,
-    Described,
-    Hostile,
-    Maybe,
-    OtherArray,
-    Slots,
-    core,
-    make_registry,
-)
+import core_support as cs
+from core_support import Array, Box, Described, Hostile, Maybe, OtherArray, core, make_registry
 from hooks_support import make_jit
 from hostile_support import NESTS, made_of, nest, uses
 from outcome_support import raised
@@ -73,7 +64,7 @@ def deep_variables() -> None:
 def of_arguments() -> Iterator[tuple[str, Callable[[], Any]]]:
     f = make_jit(lambda x: 1)
 
-    class Lacks(Slots):
+    class Lacks(cs.Slots):
         def __getattr__(self, name: str) -> Any:
             return f(Lacks())
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from core_support import Array, Box, Linear, Value, core, identical, same, testing
 from hostile_support import NESTS, made_of, nest, unnest, uses, walks
-from outcome_support import attempt, raised
-from process_support import output_of
+from outcome_support import attempt, output_of, raised
 from trees_support import partition_dict, parts_of, tree_leaves
 
 HERE = Path(__file__).parent

@@ -6,22 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import core_support as cs
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Hostile,
-    Keyed,
-    Linear,
-    Point,
-    Record,
-    Unhashable,
-    core,
-    make_registry,
-    testing,
-)
-from node_support import Ambiguous
+from core_support import Array, Box, Hostile, Keyed, Linear, Point, Unhashable, core, testing
 from outcome_support import fail, raised
+from trees_support import Ambiguous
 
 
 def structure_of(registry: Any, tree: Any, expression: Any = ("arrays",)) -> Any:
@@ -31,7 +20,7 @@ def structure_of(registry: Any, tree: Any, expression: Any = ("arrays",)) -> Any
 def test_structures_with_other_open_leaves_differ(registry: Any) -> None:
     x = Array()
     structures = [structure_of(registry, tree) for tree in ([1, x], [x, 1], [x, x], [1, 1])]
-    structures += [structure_of(registry, [x, 1], True), structure_of(make_registry(), [1, x])]
+    structures += [structure_of(registry, [x, 1], True), structure_of(cs.make_registry(), [1, x])]
     for i, one in enumerate(structures):
         assert [one == other for other in structures].index(True) == i or i == 4
         assert one != 1
@@ -50,12 +39,9 @@ def without_key() -> Any:
 
 
 HASHES: list[tuple[Callable[[], Any], type[Exception]]] = [
-    (lambda: Hostile(on_hash=fail), ZeroDivisionError),
-    (set, TypeError),
-    (bytearray, TypeError),
-    (Unhashable, TypeError),
-    (without_key, AttributeError),
-]
+    (lambda: Hostile(on_hash=fail), ZeroDivisionError), (set, TypeError), (bytearray, TypeError),
+    (Unhashable, TypeError), (without_key, AttributeError),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("make, error", HASHES)
@@ -64,7 +50,7 @@ def test_a_static_that_cannot_be_hashed(registry: Any, make: Any, error: type[Ex
     places: list[tuple[Any, Any, str]] = [
         ({"a": [1, Point(Array(), bad)]}, [("a",), (1,), "y"], "`['a'][1].y`"),
         (Linear(weight=[1, bad]), ["weight", (1,)], "`weight[1]`"),
-        (Record(0, bad, 0), ["other"], "`other`"),
+        (cs.Record(0, bad, 0), ["other"], "`other`"),
         (bad, [], "at the root"),
     ]
     if error is AttributeError:  # a static field needs a key, and no hash
@@ -183,3 +169,51 @@ def test_repr(registry: Any) -> None:
     shown = repr(structure_of(registry, tree, True))
     assert len(shown) < 3000 and "more" in shown
     assert shown.count("[") == shown.count("]") and shown.endswith("])")
+
+
+def flat(registry: Any, tree: Any) -> Any:
+    return core.flatten(registry, tree)[1]
+
+
+X, Y = Array(), Array()
+
+
+class Raises:
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no answer")
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def test_equal_nodes(registry: Any) -> None:
+    one = flat(registry, [X, 1, {"a": Y}])
+    other = flat(registry, [X, 2, {"b": Y}, 3])
+    found = [one._equal_nodes(i, other, i) for i in range(5)]
+    assert found == [False, True, False, False, True]
+    assert all(one._equal_nodes(i, one, i) for i in range(5))
+    for i, j in ((5, 0), (0, 6), (-1, 0), (0, -1)):
+        with pytest.raises(IndexError, match="no such node"):
+            one._equal_nodes(i, other, j)
+    for arguments in (("a", one, 0), (0, "no structure", 1), (0, one), ()):
+        with pytest.raises(TypeError):
+            one._equal_nodes(*arguments)
+    raises = [flat(registry, Raises()) for _ in range(2)]
+    with pytest.raises(ValueError, match="no answer"):
+        raises[0]._equal_nodes(0, raises[1], 0)
+
+
+def test_statics(registry: Any) -> None:
+    held = Raises()
+    structure = flat(registry, [X, 1, "a", None, 2.0, True, b"", 1j, held, len])
+    assert structure._statics() == [(9, held), (10, len)] == structure._statics(True)
+
+
+def test_inside_statics(registry: Any) -> None:
+    one, other = bytearray(b"a"), bytearray(b"b")
+    static = {"a": (other, [2])}
+    structure = flat(registry, Linear(weight=X, bias=1, size=[one], activation=static))
+    assert [id(x) for x in structure._inside_statics(bytearray)] == [id(one), id(other)]
+    assert structure._inside_statics(dict) == [static]
+    with pytest.raises(TypeError, match="expected a type"):
+        structure._inside_statics("a")

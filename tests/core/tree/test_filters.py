@@ -5,19 +5,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import core_support as cs
 import pytest
-from core_support import (
-    Array,
-    Linear,
-    Maybe,
-    OtherArray,
-    Point,
-    Record,
-    Value,
-    core,
-    identical,
-    make_registry,
-)
+from core_support import Array, Linear, Maybe, OtherArray, Point, Record, Value, core, identical
 from trees_support import partition_dict
 
 # ---- expressions ----
@@ -123,7 +113,7 @@ def test_errors_of_predicates_name_the_leaf(registry: Any) -> None:
             with pytest.raises(ZeroDivisionError, match="mine") as info:
                 core.partition(registry, tree, (expression,), None, None)
             assert info.value.__notes__ == [f"(while a filter was asked about {where})"]
-    failing = make_registry(is_array=lambda x: 1 / 0)
+    failing = cs.make_registry(is_array=lambda x: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         core.tree_flatten(failing, [Maybe(True)], ("arrays",), None)
     with pytest.raises(TypeError, match=r"<lambda>.* returned None: it has to return a bool") as e:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from core_support import Array, Box, Keyed, Linear, LoudPoint, Point, Record, core, identical
-from node_support import OtherLinear
-from trees_support import tree_leaves
+from trees_support import OtherLinear, tree_leaves
 
 FULL = {"weight": 1, "bias": 2, "size": 3, "activation": "a"}
 

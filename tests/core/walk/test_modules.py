@@ -6,18 +6,9 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import core_support as cs
 import pytest
-from core_support import (
-    Array,
-    Linear,
-    Module,
-    classify,
-    core,
-    make_registry,
-    missing,
-    same,
-    testing,
-)
+from core_support import Array, Linear, Module, classify, core, make_registry, missing, testing
 
 State = Callable[[Any], Any]
 
@@ -38,7 +29,7 @@ def check(registry: Any, tree: Any) -> Any:
     """Checks that the tree round-trips and matches itself.  Returns its structure."""
     arrays, structure = core.flatten(registry, tree)
     assert testing.match(structure, tree) == arrays
-    assert same(structure.unflatten(arrays), tree)
+    assert cs.same(structure.unflatten(arrays), tree)
     assert testing.match(structure, structure.unflatten(arrays)) == arrays
     return structure
 

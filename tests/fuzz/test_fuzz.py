@@ -1,4 +1,5 @@
-"""A short run of the fuzzer; ``python tests/fuzz/long.py`` is a long one."""
+"""A short run of the fuzzer, and some random programs; ``python tests/fuzz/long.py`` is a long run, and
+``--nnx 100`` or ``--plain 100`` run many programs."""
 
 import random
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ pytest.importorskip("hypothesis")
 pytest.importorskip("flax")
 
 import fuzz_machine as machine
+from fuzz_programs import NNX, PLAIN, compat
 from fuzz_trees import Draw, change, text
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -40,3 +42,22 @@ def test_seeds_draw_equal_trees_and_twists_others() -> None:
         before = text(tree)
         changed += change(draw) and text(tree) != before
     assert differ > 40 and changed > 30, (differ, changed)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this Flax"
+)
+@pytest.mark.parametrize("mode", NNX.modes)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_program_of_nnx(mode: str, seed: int) -> None:
+    handed_over = NNX.compare(seed, mode)
+    assert mode == "tree" or not handed_over
+
+
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 32)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, *SLOW])
+def test_a_program_of_plain_jax(seed: int) -> None:
+    PLAIN.compare(seed)
