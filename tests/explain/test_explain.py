@@ -196,6 +196,7 @@ def check(cause: Any, expected: tuple[str, str, str, str, str]) -> None:
     assert kind in ("static", "type") or "as an array" not in str(cause)
 
 
+@pytest.mark.compiled_in
 @pytest.mark.parametrize("name", CASES)
 def test_causes(name: str) -> None:
     *values, options, expected = CASES[name]

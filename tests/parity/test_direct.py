@@ -344,6 +344,7 @@ def random_array(rng: np.random.Generator) -> Any:
     return x
 
 
+@pytest.mark.recompiles
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("count", [60, pytest.param(3_000, marks=pytest.mark.slow)])
 def test_random_arrays(x64: bool, count: int) -> None:
@@ -363,6 +364,7 @@ def test_random_arrays(x64: bool, count: int) -> None:
         assert direct > count // 2
 
 
+@pytest.mark.recompiles
 @pytest.mark.parametrize("x64", [False, True])
 def test_scalars_and_numbers(x64: bool) -> None:
     values: list[Any] = [

@@ -347,6 +347,7 @@ def test_evicted_variants_die() -> None:
     assert executables() <= before + 2
 
 
+@pytest.mark.recompiles
 @pytest.mark.parametrize("jit", [filterjit.filter_jit, filterjit.jit])
 def test_functions_that_a_loop_drops_die_soon(jit: Any) -> None:
     """Each is in a cycle with its programs, of which the garbage collector sees only the objects."""

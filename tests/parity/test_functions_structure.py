@@ -232,6 +232,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.recompiles
 @pytest.mark.parametrize("place", PLACES)
 def test_places_of_values(apply: Counted, place: str) -> None:
     """Values that differ, and one that changes in place, in the same function and in new ones."""
@@ -290,6 +291,7 @@ CHANGES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.recompiles
 @pytest.mark.parametrize("same", [False, True])
 def test_parts_of_functions_are_exact(apply: Counted, same: bool) -> None:
     """Of new functions, and of one function that changes."""

@@ -82,6 +82,7 @@ def test_eight_statics_that_change(name: str, seed: int) -> None:
         assert jnp.array_equal(found, expected), i
 
 
+@pytest.mark.recompiles
 def test_several_arguments_and_more_variants_than_are_compared() -> None:
     draw = random.Random(0)
     f = filterjit.filter_jit(lambda m, x, n, k: m["w"] * n + x + k)

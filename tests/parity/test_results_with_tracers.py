@@ -107,6 +107,7 @@ def test_no_trace_outlives_its_program(make: Callable[[Any], Any]) -> None:
     assert traced[0]() is None
 
 
+@pytest.mark.compiled_in
 def test_a_static_result_may_hold_tracers_of_an_outer_trace() -> None:
     def outer(x: Any) -> Any:
         record = Record([x])

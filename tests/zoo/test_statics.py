@@ -58,6 +58,7 @@ def jitted(place: str) -> Any:
 MANY = 130  # calls, after which there is a record of what the arguments were
 
 
+@pytest.mark.recompiles
 @pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 @pytest.mark.parametrize(("name", "place"), IN_PLACES)
 def test_calls(name: str, place: str) -> None:
