@@ -278,12 +278,14 @@ def _inject(name: str, error: type[BaseException], some: int) -> None:
         _counts[error, _interrupt(KINDS[name], error, at)] += 1
 
 
+@pytest.mark.recompiles
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_interrupts(name: str, terminal: None) -> None:
     _inject(name, KeyboardInterrupt, 16)
 
 
+@pytest.mark.recompiles
 @pytest.mark.parametrize(
     ("name", "error"),
     [
