@@ -92,23 +92,14 @@ def test_annotations_are_read_and_set() -> None:
 
 # Calls of either `filter_jit`, and the first words of the error.
 AS_EQUINOX: list[tuple[Callable[[Jit], Any], type[Exception], str]] = [
-    *(
-        (lambda jit, bad=bad: jit(bad), TypeError, "is not a callable object")
-        for bad in (None, 3, "name", [], ONE, property(lambda self: 1), classmethod(scale))
-    ),
-    *(
-        (lambda jit, bad=bad: jit(bad), ValueError, "no signature found")
-        for bad in (max, dict, type)
-    ),
-    *(
-        (lambda jit, bad=bad: jit(donate=bad)(scale), ValueError, "must be one of 'all'")
-        for bad in ("some", "")
-    ),
-    *(
-        (lambda jit, n=n: jit(scale, **{n: 1}), ValueError, f"^{n} is deprecated")
-        for n in ("default", "fn", "args", "kwargs", "out")
-    ),
-]
+    *((lambda jit, bad=bad: jit(bad), TypeError, "is not a callable object")
+      for bad in (None, 3, "name", [], ONE, property(lambda self: 1), classmethod(scale))),
+    *((lambda jit, bad=bad: jit(bad), ValueError, "no signature found") for bad in (max, dict, type)),
+    *((lambda jit, bad=bad: jit(donate=bad)(scale), ValueError, "must be one of 'all'")
+      for bad in ("some", "")),
+    *((lambda jit, n=n: jit(scale, **{n: 1}), ValueError, f"^{n} is deprecated")
+      for n in ("default", "fn", "args", "kwargs", "out")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), AS_EQUINOX)
