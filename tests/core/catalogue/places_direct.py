@@ -124,11 +124,8 @@ for _name in (
     *("get_aval", "get_sharding", "get_committed", "get_layout", "is_deleted", "configuration"),
     *("get_setting", "is_profiled", "consume", "plan", "execute", "jitted"),
 ):
-    place(
-        f"direct.{_name.removeprefix('get_')}",
-        lambda w, name=_name: use_direct(w, name),
-        passed_on=_name not in ("consume", "jitted"),
-    )
+    place(f"direct.{_name.removeprefix('get_')}", lambda w, name=_name: use_direct(w, name),
+        passed_on=_name not in ("consume", "jitted"))  # fmt: skip
 # It comes each 16 direct calls of all variants.
 place("collection_of_a_direct_call", lambda w: use_direct(w, "collect"), run=call_much)
 PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
@@ -151,10 +148,6 @@ PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
         "consume": lambda results, handlers: w.mortal(list, results)},
 }  # fmt: skip
 for _name, _parts in PARTS_WITH_TRAPS.items():
-    place(
-        _name,
-        lambda w, parts=_parts: use_direct(w, **parts(w)),
-        run=call_and_forget if "entry" in _name else None,
-        unraisable="finalizer" in _name,
-        passed_on="compared" in _name,
-    )
+    place(_name, lambda w, parts=_parts: use_direct(w, **parts(w)),
+        run=call_and_forget if "entry" in _name else None, unraisable="finalizer" in _name,
+        passed_on="compared" in _name)  # fmt: skip
