@@ -92,13 +92,20 @@ def _compiled_anew(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 _CORE = Path(__file__).parent / "core"
+# Our own warnings that tests expect, by the marker that says so.
+_EXPECTED = {
+    "recompiles": "ignore:.* was compiled 8 times:UserWarning",
+    "compiled_in": "ignore:.* are compiled in, and later changes are not seen:UserWarning",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks most cases as `thorough`, of a test that has more than four: all but a sixth, and all but
-    a third of the core's. At least two are left."""
+    """Ignores warnings that are expected. Marks most cases as `thorough`, of a test that has more than
+    four: all but a sixth, and all but a third of the core's. At least two are left."""
     tests = collections.defaultdict(list)
     for item in items:
+        for marker in filter(item.get_closest_marker, _EXPECTED):
+            item.add_marker(pytest.mark.filterwarnings(_EXPECTED[marker]))
         if not any(map(item.get_closest_marker, ("slow", "thorough"))):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():

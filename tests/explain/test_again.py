@@ -98,6 +98,7 @@ def test_a_number_and_advice_that_helps(name: str) -> None:
         assert first_line(followed).startswith("filterjit: where the time")
 
 
+@pytest.mark.recompiles
 def test_a_function_that_is_jitted_again_and_again() -> None:
     def make_of_again(i: int) -> Any:
         return filter_jit(lambda x: x + i)

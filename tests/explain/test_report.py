@@ -345,6 +345,7 @@ def test_a_failed_trace_takes_time_but_is_not_counted() -> None:
     assert recorder._thread.stack == []
 
 
+@pytest.mark.recompiles
 def test_recreated_functions_are_added_up() -> None:
     def make(n: int) -> Any:
         def recreated(x: Any) -> Any:

@@ -134,6 +134,7 @@ def test_a_pickled_wrapper_needs_no_filterjit() -> None:
         assert f(1) == 1
 
 
+@pytest.mark.recompiles
 @pytest.mark.parametrize("refers_to_itself", [False, True])
 def test_wrappers_made_before_are_freed(refers_to_itself: bool) -> None:
     original = eqx.filter_jit
