@@ -212,7 +212,7 @@ def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:
         configuration=configuration,
         get_setting=str,
         settings=("setting",) * 3,
-        consume=operator.concat,
+        make_arrays=operator.concat,
         plan=lambda source, arrays: {
             "execute": list,
             "flags": bytes([3] * len(arrays)),

@@ -34,8 +34,8 @@
     PART(FJ_IS_PROFILED, is_profiled) /* () -> bool: a profiler observes jax.jit's calls */   \
     /* () -> None: frees objects that other threads couldn't free */                          \
     PART(FJ_COLLECT, collect)                                                                 \
-    PART(FJ_MAKE_ARRAYS,                                                                      \
-         consume)       /* (results of an executable, handlers) -> list of arrays */          \
+    /* (results of an executable, handlers) -> list of arrays */                              \
+    PART(FJ_MAKE_ARRAYS, make_arrays)                                                         \
     PART(FJ_PLAN, plan) /* (source of a Direct, arrays) -> a plan, or a str: why not */
 
 #define FJ_JAX_INDEX(index, ...) index,

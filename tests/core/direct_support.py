@@ -276,7 +276,7 @@ class Backend:
             "is_disabled": lambda: self.is_disabled,
             "is_profiled": lambda: self.is_profiled,
             "collect": self.collect,
-            "consume": lambda results, handlers: [handler(results) for handler in handlers],
+            "make_arrays": lambda results, handlers: [handler(results) for handler in handlers],
             "plan": self.plan,
         }
         self.context = core.DirectContext(

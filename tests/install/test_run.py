@@ -170,7 +170,10 @@ def test_report_of_a_program_of_jax_alone(
     assert words in run_installed(*options, "--report", "train.py", cwd=tmp_path).stderr
 
 
-def test_the_report_names_the_line_whose_operations_compile(tmp_path: Path) -> None:
+def test_the_report_names_the_line_whose_operations_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "false")  # compiling takes its time
     (tmp_path / "train.py").write_text(
         "import jax.numpy as jnp, numpy as np\n"
         "for i in range(1, 12):\n"

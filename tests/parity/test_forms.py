@@ -4,9 +4,7 @@ import copy
 import functools
 import gc
 import inspect
-import logging
 import pickle
-import re
 import textwrap
 import typing
 from collections.abc import Callable
@@ -94,23 +92,14 @@ def test_annotations_are_read_and_set() -> None:
 
 # Calls of either `filter_jit`, and the first words of the error.
 AS_EQUINOX: list[tuple[Callable[[Jit], Any], type[Exception], str]] = [
-    *(
-        (lambda jit, bad=bad: jit(bad), TypeError, "is not a callable object")
-        for bad in (None, 3, "name", [], ONE, property(lambda self: 1), classmethod(scale))
-    ),
-    *(
-        (lambda jit, bad=bad: jit(bad), ValueError, "no signature found")
-        for bad in (max, dict, type)
-    ),
-    *(
-        (lambda jit, bad=bad: jit(donate=bad)(scale), ValueError, "must be one of 'all'")
-        for bad in ("some", "")
-    ),
-    *(
-        (lambda jit, n=n: jit(scale, **{n: 1}), ValueError, f"^{n} is deprecated")
-        for n in ("default", "fn", "args", "kwargs", "out")
-    ),
-]
+    *((lambda jit, bad=bad: jit(bad), TypeError, "is not a callable object")
+      for bad in (None, 3, "name", [], ONE, property(lambda self: 1), classmethod(scale))),
+    *((lambda jit, bad=bad: jit(bad), ValueError, "no signature found") for bad in (max, dict, type)),
+    *((lambda jit, bad=bad: jit(donate=bad)(scale), ValueError, "must be one of 'all'")
+      for bad in ("some", "")),
+    *((lambda jit, n=n: jit(scale, **{n: 1}), ValueError, f"^{n} is deprecated")
+      for n in ("default", "fn", "args", "kwargs", "out")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), AS_EQUINOX)
@@ -388,48 +377,3 @@ def test_a_jitted_function_is_seen_to_be_one(jitted: Any) -> None:
     jitted(jnp.ones(2))
     assert jitted._cache_size() == before + 1
     assert jitted.eval_shape(jnp.ones(3)).shape == (3,)
-
-
-@on_both
-def test_a_linen_module_is_static(jit: Jit, traces: Traces) -> Any:
-    """It is no pytree and can be hashed. Its methods are functions like others."""
-    nn = pytest.importorskip("flax.linen")
-    params = nn.Dense(4).init(jax.random.key(0), X)
-    apply = jit(traces.counting(lambda model, params, x: model.apply(params, x)))
-    found = [apply(nn.Dense(4), params, X) for _ in range(3)]
-    assert traces.count == 1
-    return found, jit(nn.Dense(4).apply)(params, X)
-
-
-# ---- names ----
-
-NAMED = (
-    *("function", "lambda", "functools.partial", "Module", "method of a Module"),
-    *("filter_grad function", "eqx.filter_jit"),
-)
-
-
-@pytest.mark.parametrize("name", NAMED)
-@on_both
-def test_name_of_the_program(jit: Jit, name: str) -> Any:
-    """Profiles, dumps and logs show the program's name."""
-    f = jit(CALLABLES[name])
-    lowered = f.lower(TWO)
-    (found,) = re.findall(r"module @(\w+)", lowered.as_text())
-    (compiled,) = re.findall(r"HloModule (\w+)", lowered.compile().compiled.as_text())
-    assert found.startswith("jit_")
-    return found, compiled
-
-
-@on_both
-def test_explain_cache_misses(jit: Jit, caplog: pytest.LogCaptureFixture) -> Any:
-    @jit
-    def some_function(x: Any, n: Any) -> Any:
-        return x + 1
-
-    caplog.clear()
-    with jax.explain_cache_misses(True), caplog.at_level(logging.WARNING):
-        for x, n in ((X, 1), (X[:1], 1), (X, "n"), (X, 1)):
-            some_function(x, n)
-    told = [r.getMessage() for r in caplog.records if r.name.startswith("jax")]
-    assert any("some_function" in message for message in told)

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import io_callback
 from jax.sharding import PartitionSpec as P
 
 import filterjit
@@ -132,7 +133,7 @@ def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
     assert (stacks[1] == 1) is ours
 
 
-def _refuse_negative(x: Any) -> Any:
+def refuse(x: Any) -> Any:
     if x < 0:
         raise ValueError("no negatives")
     return x
@@ -224,21 +225,14 @@ def test_environment_variable(mode: str, expected: str) -> None:
 
 CALLBACKS: dict[str, Callable[[Any], Any]] = {
     # A call that is made for its error only: its value must be used all the same.
-    "no outputs": lambda x: (jax.debug.callback(_refuse_negative, x), "static")[1],
-    "pure_callback": lambda x: jax.pure_callback(_refuse_negative, x, x),
-    "io_callback": lambda x: jax.experimental.io_callback(_refuse_negative, x, x),
-    "ordered io_callback": lambda x: jax.experimental.io_callback(
-        _refuse_negative, x, x, ordered=True
-    ),
-    "debug.callback": lambda x: (jax.debug.callback(_refuse_negative, x), x + 1)[1],
-    "ordered debug.callback": lambda x: (
-        jax.debug.callback(_refuse_negative, x, ordered=True),
-        x + 1,
-    )[1],
-    "filter_pure_callback": lambda x: eqx.filter_pure_callback(
-        _refuse_negative, x, result_shape_dtypes=x
-    ),
-    "all outputs are inputs": lambda x: (jax.debug.callback(_refuse_negative, x), x)[1],
+    "no outputs": lambda x: (jax.debug.callback(refuse, x), "static")[1],
+    "pure_callback": lambda x: jax.pure_callback(refuse, x, x),
+    "io_callback": lambda x: io_callback(refuse, x, x),
+    "ordered io_callback": lambda x: io_callback(refuse, x, x, ordered=True),
+    "debug.callback": lambda x: (jax.debug.callback(refuse, x), x + 1)[1],
+    "ordered debug.callback": lambda x: (jax.debug.callback(refuse, x, ordered=True), x + 1)[1],
+    "filter_pure_callback": lambda x: eqx.filter_pure_callback(refuse, x, result_shape_dtypes=x),
+    "all outputs are inputs": lambda x: (jax.debug.callback(refuse, x), x)[1],
 }
 
 

@@ -1,5 +1,7 @@
 """JAX's and Equinox's transformations of jitted functions, and inside jitted functions."""
 
+import logging
+import re
 from typing import Any
 
 import jax
@@ -9,7 +11,7 @@ import pytest
 
 import filterjit
 from filterjit import filter_jit
-from support.callables import Affine, square
+from support.callables import CALLABLES, Affine, square
 from support.comparison import Jit, Traces, on_both
 from support.transforms import TRANSFORMS
 from support.trees import ONE, TWO
@@ -127,3 +129,48 @@ def test_errors_of_the_function(jit: Jit, traces: Traces, error: BaseException) 
         assert traces.count == n + 2
     assert f(ONE, False) == 1
     assert traces.count == 4
+
+
+@on_both
+def test_a_linen_module_is_static(jit: Jit, traces: Traces) -> Any:
+    """It is no pytree and can be hashed. Its methods are functions like others."""
+    nn = pytest.importorskip("flax.linen")
+    params = nn.Dense(4).init(jax.random.key(0), VECTOR)
+    apply = jit(traces.counting(lambda model, params, x: model.apply(params, x)))
+    found = [apply(nn.Dense(4), params, VECTOR) for _ in range(3)]
+    assert traces.count == 1
+    return found, jit(nn.Dense(4).apply)(params, VECTOR)
+
+
+# ---- names ----
+
+NAMED = (
+    *("function", "lambda", "functools.partial", "Module", "method of a Module"),
+    *("filter_grad function", "eqx.filter_jit"),
+)
+
+
+@pytest.mark.parametrize("name", NAMED)
+@on_both
+def test_name_of_the_program(jit: Jit, name: str) -> Any:
+    """Profiles, dumps and logs show the program's name."""
+    f = jit(CALLABLES[name])
+    lowered = f.lower(TWO)
+    (found,) = re.findall(r"module @(\w+)", lowered.as_text())
+    (compiled,) = re.findall(r"HloModule (\w+)", lowered.compile().compiled.as_text())
+    assert found.startswith("jit_")
+    return found, compiled
+
+
+@on_both
+def test_explain_cache_misses(jit: Jit, caplog: pytest.LogCaptureFixture) -> Any:
+    @jit
+    def some_function(x: Any, n: Any) -> Any:
+        return x + 1
+
+    caplog.clear()
+    with jax.explain_cache_misses(True), caplog.at_level(logging.WARNING):
+        for x, n in ((VECTOR, 1), (VECTOR[:1], 1), (VECTOR, "n"), (VECTOR, 1)):
+            some_function(x, n)
+    told = [r.getMessage() for r in caplog.records if r.name.startswith("jax")]
+    assert any("some_function" in message for message in told)

@@ -42,14 +42,9 @@ def selected(tree: Any, pattern: str, **kwargs: Any) -> list[str]:
 
 
 NESTED = {
-    "a.b": 1,
-    "*": 2,
-    "": 3,
-    "it's": 4,
-    "[0]": 5,
-    "a": {"b": 6, "c.d": {"e": 7}},
+    "a.b": 1, "*": 2, "": 3, "it's": 4, "[0]": 5, "a": {"b": 6, "c.d": {"e": 7}},
     "x": [10, (11, 12), [13]],
-}
+}  # fmt: skip
 ODD_KEYS = {"tuples": {(1, "b"): 1, (2, "c"): 2}, "ints": {0: [3], -1: 4, 10: 5}}
 MODEL = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
 MANY = {"l": list(range(6)), "t": (0, 1), "none": [None, 1], "p": Point(1, 2), "e": [[], [2]]}
@@ -339,20 +334,11 @@ def test_combine_is_as_in_equinox(name: str) -> None:
 )
 def test_dtypes_and_types_of_arrays(filter: Any, expected: list[str]) -> None:
     tree = {
-        "f32": jnp.ones(2),
-        "bf16": jnp.ones(2, jnp.bfloat16),
-        "c64": jnp.ones(2, jnp.complex64),
-        "i32": jnp.arange(2),
-        "u8": jnp.arange(2, dtype=jnp.uint8),
-        "key": KEY,
-        "nf32": np.float32(1),
-        "nf64": np.ones(2),
-        "nb": np.array([True]),
-        "float": 1.0,
-        "int": 1,
-        "type": jnp.float32,
-        "dtype": np.dtype("float32"),
-    }
+        "f32": jnp.ones(2), "bf16": jnp.ones(2, jnp.bfloat16), "c64": jnp.ones(2, jnp.complex64),
+        "i32": jnp.arange(2), "u8": jnp.arange(2, dtype=jnp.uint8), "key": KEY,
+        "nf32": np.float32(1), "nf64": np.ones(2), "nb": np.array([True]), "float": 1.0, "int": 1,
+        "type": jnp.float32, "dtype": np.dtype("float32"),
+    }  # fmt: skip
     assert taken(tree, filter) == expected
     assert taken(tree, dict.fromkeys(tree, filter)) == expected
     assert taken(tree, ~fj.Filter(filter)) == [k for k in sorted(tree) if k not in expected]

@@ -34,18 +34,14 @@ def _(attrs: Any) -> dict[str, Static]:
         n: Any
         names: Any = attrs.field(factory=list)
 
-    class Inherits(Frozen):
-        pass
-
+    inherits = type("Inherits", (Frozen,), {})
     return {
         "attrs.frozen": Static(
-            lambda: [f(*a) for f in (Frozen, Inherits) for a in ((1,), (True,), (1.0,), (1, -0.0))]
-        ),
+            lambda: [f(*a) for f in (Frozen, inherits) for a in ((1,), (True,), (1.0,), (1, -0.0))]),
         "attrs.define": Static(
-            lambda: [Mutable(n, [m]) for n in (1, 1.0) for m in (1, True)], set_to("n", 3)
-        ),
+            lambda: [Mutable(n, [m]) for n in (1, 1.0) for m in (1, True)], set_to("n", 3)),
         "list in attrs.define": Static(lambda: [Mutable(1, [1])], lambda x: x.names.append(2)),
-    }
+    }  # fmt: skip
 
 
 @needs("pydantic")
@@ -65,26 +61,18 @@ def _(pydantic: Any) -> dict[str, Static]:
         "model": Static(lambda: [Mutable(lr=1), Mutable(lr=1.0)], set_to("lr", 3), opaque=True),
         "model in a model": Static(
             lambda: [Mutable(lr=1, net=Net(widths=[n])) for n in (1, 2)],
-            lambda x: x.net.widths.append(3),
-            opaque=True,
-        ),
+            lambda x: x.net.widths.append(3), opaque=True),
         "dataclass of pydantic": Static(lambda: [Data(1), Data(True), Data(1.0)]),
-    }
+    }  # fmt: skip
 
 
 @needs("omegaconf")
 def _(omegaconf: Any) -> dict[str, Static]:
-    create = omegaconf.OmegaConf.create
-    return {
-        "DictConfig": Static(
-            lambda: (
-                [create({"lr": n, "net": {"widths": [8, 4]}}) for n in (1, 1.0, True)]
-                + [create({"lr": 1, "net": {"widths": [8, 4.0]}})]
-            ),
-            lambda x: x.net.widths.append(2),
-            opaque=True,
-        )
-    }
+    def config(lr: Any, width: Any = 4) -> Any:
+        return omegaconf.OmegaConf.create({"lr": lr, "net": {"widths": [8, width]}})
+
+    make = lambda: [config(1), config(1.0), config(True), config(1, 4.0)]
+    return {"DictConfig": Static(make, lambda x: x.net.widths.append(2), opaque=True)}
 
 
 @needs("ml_collections")
@@ -92,13 +80,8 @@ def _(ml_collections: Any) -> dict[str, Static]:
     def config(lr: Any, depth: Any = 1) -> Any:
         return ml_collections.ConfigDict({"lr": lr, "net": {"depth": depth}})
 
-    return {
-        "ConfigDict": Static(
-            lambda: [config(1), config(True), config(0.0), config(1, True)],
-            set_to("lr", 3),
-            opaque=True,
-        )
-    }
+    make = lambda: [config(1), config(True), config(0.0), config(1, True)]
+    return {"ConfigDict": Static(make, set_to("lr", 3), opaque=True)}
 
 
 @needs("flax.core", "flax.struct")
@@ -108,16 +91,12 @@ def _(core: Any, struct: Any) -> dict[str, Static]:
         n: Any = struct.field(pytree_node=False)
         more: Any = struct.field(pytree_node=False, default=0.0)
 
+    def frozen(lr: Any, depth: Any) -> Any:
+        return core.FrozenDict({"lr": lr, "net": {"depth": depth}})
+
     return {
         "FrozenDict": Static(
-            lambda: [
-                core.FrozenDict({"lr": n, "net": {"depth": m}})
-                for n in (1, True)
-                for m in (0.0, -0.0)
-            ],
-            opaque=True,
-        ),
+            lambda: [frozen(n, m) for n in (1, True) for m in (0.0, -0.0)], opaque=True),
         "flax.struct": Static(
-            lambda: [*(Parameters(n) for n in (1, True, 1.0)), Parameters(1, -0.0)]
-        ),
-    }
+            lambda: [*(Parameters(n) for n in (1, True, 1.0)), Parameters(1, -0.0)]),
+    }  # fmt: skip

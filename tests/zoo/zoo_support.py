@@ -202,7 +202,8 @@ def _elements(x: Any) -> list[Any]:
             return sorted(_Text(seen(y)) for y in x)
         case tuple() | list() | collections.deque() | collections.abc.MappingView():
             return [getattr(x, "maxlen", None), *x]
-    if type(x).__repr__ is object.__repr__ or dataclasses.is_dataclass(x):
+    by_attributes = dataclasses.is_dataclass(x) or isinstance(x, types.SimpleNamespace)
+    if by_attributes or type(x).__repr__ is object.__repr__:
         return []
     return _shown(x)
 

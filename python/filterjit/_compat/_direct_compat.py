@@ -33,7 +33,7 @@ def context_parts() -> dict[str, Any] | None:
         "get_setting": value,
         "is_profiled": _private.private("jaxlib._profiler", "TraceMe", "is_enabled"),
         "collect": _private.private("jaxlib._jax", "collect_garbage"),
-        "consume": _private.private("jaxlib._jax", "ExecuteResults", "consume_with_handlers"),
+        "make_arrays": _private.private("jaxlib._jax", "ExecuteResults", "consume_with_handlers"),
     }
     # JAX's key of a call: the configuration that a trace depends on, the trace state, the devices
     # of `jax.set_mesh`; and the hook of `jax_debug_nans`.

@@ -60,65 +60,45 @@ TREE = core.flatten(REGISTRY, (Array(),))[1]
 EVERY_LEAF = core.tree_flatten(REGISTRY, (1, 2), True, None)[1]
 ANOTHER = called(fun, Array(1))[1]
 
-# What is wrong in the place of an argument, and the error.
-WRONG: list[tuple[str, dict[int, Any], type[Exception], str]] = [
-    *(
-        ("Signature", wrong, ValueError, FIT)
-        for wrong in (
-            *({2: 2}, {1: 1, 2: 0}, {1: -1, 2: 0}, {3: True}, {4: True}, {5: b""}, {5: b"\1\1"}),
-            {2: sys.maxsize, 3: True, 4: True},
-        )
-    ),
-    *(("Signature", {0: names}, TypeError, "") for names in ((1,), ["a"])),
-    *(("Cache", {4: maxsize}, ValueError, "maxsize") for maxsize in (0, -1)),
-    ("Cache", {0: 1}, TypeError, ""),
-    ("_rebuild", {1: [1, 2]}, ValueError, "holds 0 arrays, not 2"),
-    ("_rebuild", {1: 1}, TypeError, "not iterable"),
-    ("_rebuild", {0: 1}, TypeError, ""),
-    *(("Getattribute", {0: cls}, TypeError, "") for cls in (1, Tree())),
-    ("Direct", {0: None}, TypeError, ""),
-    *(
-        ("DirectContext", {i: part}, TypeError, "DirectContext() argument")
-        for i, part in ((0, 1), (6, 1), (9, 1), (10, 1), (14, []), (14, None))
-    ),
-    *(
-        ("VariableJit", {i: value}, TypeError, "")
-        for i, value in (
-            *((0, fun), (1, None), (2, 1), (3, None), (4, []), (4, (1,)), (4, (("a", "b", 1),))),
-            *((4, (("a", 2, 1, "d"),)), (4, (["a", "b", 1, "d"],)), (6, "text")),
-        )
-    ),
+# What is called, the error and a part of its text, and what is wrong in the place of arguments.
+WRONG: list[tuple[str, Any, str, list[dict[int, Any]]]] = [
+    ("Signature", ValueError, FIT, [{2: 2}, {1: 1, 2: 0}, {1: -1, 2: 0}, {3: True}, {4: True}, {5: b""},
+                                    {5: b"\1\1"}, {2: sys.maxsize, 3: True, 4: True}]),
+    ("Signature", TypeError, "", [{0: (1,)}, {0: ["a"]}]),
+    ("Cache", ValueError, "maxsize", [{4: 0}, {4: -1}]),
+    ("Cache", TypeError, "", [{0: 1}]),
+    ("_rebuild", ValueError, "holds 0 arrays, not 2", [{1: [1, 2]}]),
+    ("_rebuild", TypeError, "not iterable", [{1: 1}]),
+    ("_rebuild", TypeError, "", [{0: 1}]),
+    ("Getattribute", TypeError, "", [{0: 1}, {0: Tree()}]),
+    ("Direct", TypeError, "", [{0: None}]),
+    ("DirectContext", TypeError, "DirectContext() argument",
+     [{0: 1}, {6: 1}, {9: 1}, {10: 1}, {14: []}, {14: None}]),
+    ("VariableJit", TypeError, "", [
+        *({0: fun}, {1: None}, {2: 1}, {3: None}, {4: []}, {4: (1,)}, {4: (("a", "b", 1),)}, {6: "text"}),
+        *({4: (("a", 2, 1, "d"),)}, {4: (["a", "b", 1, "d"],)}),
+    ]),
     # The class of Variables has no slot of that name.
-    *(
-        ("VariableJit", {2: cls}, (TypeError, AttributeError), "")  # type: ignore[misc]
-        for cls in (int, Tree, type("Computed", (), {"_raw_value": property(len)}))
-    ),
-    *(
-        ("insert_compiled", {i: value}, TypeError, "")
-        for i, value in (
-            *((0, None), (2, list(OUTPUTS)), (2, None), (2, (1,)), (2, (STRUCTURE,))),
-            *((2, (EVERY_LEAF,)), (2, (OUTPUTS[0], None))),
-        )
-    ),
-    *(
-        ("insert_compiled", {0: s}, ValueError, "the structure is not one of this cache's calls")
-        for s in (TREE, ANOTHER.structure)
-    ),
-    ("insert_compiled", {3: Ambiguous()}, ValueError, ""),
-    *(
-        ("insert_traced", {0: value}, TypeError, "insert_traced takes a Variant of this cache")
-        for value in (None, 3, (), Array(), ANOTHER)
-    ),
-    *(("arguments", {0: arrays}, ValueError, "takes 1 arrays") for arrays in ((), [1, 2])),
-]
+    ("VariableJit", (TypeError, AttributeError), "",
+     [{2: int}, {2: Tree}, {2: type("Computed", (), {"_raw_value": property(len)})}]),
+    ("insert_compiled", TypeError, "", [{0: None}, {2: list(OUTPUTS)}, {2: None}, {2: (1,)},
+                                        {2: (STRUCTURE,)}, {2: (EVERY_LEAF,)}, {2: (OUTPUTS[0], None)}]),
+    ("insert_compiled", ValueError, "the structure is not one of this cache's calls",
+     [{0: TREE}, {0: ANOTHER.structure}]),
+    ("insert_compiled", ValueError, "", [{3: Ambiguous()}]),
+    ("insert_traced", TypeError, "insert_traced takes a Variant of this cache",
+     [{0: None}, {0: 3}, {0: ()}, {0: Array()}, {0: ANOTHER}]),
+    ("arguments", ValueError, "takes 1 arrays", [{0: ()}, {0: [1, 2]}]),
+]  # fmt: skip
 
 
 def test_arguments_that_are_wrong() -> None:
     before = CACHE.variants()
-    for name, wrong, error, message in WRONG:
+    for name, error, message, rows in WRONG:
         function, arguments = GOOD[name]
-        found = raised(error, function, *[wrong.get(i, x) for i, x in enumerate(arguments)])
-        assert message in str(found), (name, wrong)
+        for wrong in rows:
+            found = raised(error, function, *[wrong.get(i, x) for i, x in enumerate(arguments)])
+            assert message in str(found), (name, wrong)
     assert CACHE.variants() == before
 
 

@@ -348,7 +348,7 @@ def simple_direct(backend: Backend, flags: bytes = b"\1", constants: Any = ()) -
     """A Direct whose program returns what it is given."""
     plan = new_plan(lambda given: given, flags, constants=constants, trace=4)
     backend.parts["plan"] = lambda *_: plan
-    backend.parts["consume"] = lambda results, handlers: results
+    backend.parts["make_arrays"] = lambda results, handlers: results
     return core.Direct(backend.context, lambda *xs: core.output_unflatten(4, xs), 1)
 
 
@@ -559,7 +559,7 @@ def test_failures_that_are_not_made_again(backend: Backend) -> None:
         (lambda results, handlers: None, TypeError),
         (lambda results, handlers: map(fail, [1]), ZeroDivisionError),
     ):
-        backend.parts["consume"] = consume
+        backend.parts["make_arrays"] = consume
         raised(error, direct, x)
     assert direct.jitted.calls == before and direct.counts == counts
 

@@ -114,7 +114,7 @@ class Kept:
     """A Direct that was called with each of these arguments."""
 
     def __init__(self, *calls: Any, jitted: Any = jitted, consume: Any = consume) -> None:
-        self.context = core.DirectContext(**PARTS, consume=consume, plan=plan)
+        self.context = core.DirectContext(**PARTS, make_arrays=consume, plan=plan)
         self.context.enabled = 1
         self.jit = core.Direct(self.context, jitted, self)
         for args in calls:

@@ -171,27 +171,12 @@ def shares(variant: Any, arrays: Any, found: Any) -> bool:
     return tree[0][0] is tree[1]["a"][0] and tree[0][1]["b"] is tree[1]["c"]
 
 
-add(
-    "arguments_with_sharing",
-    called_with_sharing,
-    lambda variant, arrays: variant._arguments(arrays),
-    shares,
-)
-add(
-    "repr_and_nodes_with_sharing",
-    called_with_sharing,
+add("arguments_with_sharing", called_with_sharing,
+    lambda variant, arrays: variant._arguments(arrays), shares)  # fmt: skip
+add("repr_and_nodes_with_sharing", called_with_sharing,
     lambda variant, arrays: (repr(variant.structure), variant.structure._nodes()),
-    lambda variant, arrays, found: "`" in found[0],
-)
-add(
-    "nodes_of_variables",
-    lambda: (KeptVariables().jit, small()),
-    lambda jit, tree: jit._nodes(tree),
-    lambda jit, tree, found: len(found) == 5,
-)
-add(
-    "new_variable_jits",
-    KeptVariables,
-    lambda kept: kept.new_jit()._inner,
-    lambda kept, found: found is kept.inner,
-)
+    lambda variant, arrays, found: "`" in found[0])  # fmt: skip
+add("nodes_of_variables", lambda: (KeptVariables().jit, small()),
+    lambda jit, tree: jit._nodes(tree), lambda jit, tree, found: len(found) == 5)  # fmt: skip
+add("new_variable_jits", KeptVariables, lambda kept: kept.new_jit()._inner,
+    lambda kept, found: found is kept.inner)  # fmt: skip

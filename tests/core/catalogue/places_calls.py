@@ -107,13 +107,9 @@ place(
     run=call_it,
     unraisable=True,
 )
-place(
-    "weakref_callback",
-    lambda w: cs.Box([Array(), 1], aux=2),
-    registry=lambda w: {"flatten_one_level": lambda x: ((watched(w), 1), x.aux)},
-    run=call_it,
-    unraisable=True,
-)
+place("weakref_callback", lambda w: cs.Box([Array(), 1], aux=2),
+    registry=lambda w: {"flatten_one_level": lambda x: ((watched(w), 1), x.aux)}, run=call_it,
+    unraisable=True)  # fmt: skip
 place("finalizer_of_an_old_variant", evicted, run=call_eight, unraisable=True)
 for _name, _run in {
     **dict.fromkeys(("prepare", "compile", "run", "finish")),
@@ -121,10 +117,8 @@ for _name, _run in {
 }.items():
     place(f"options.{_name}", lambda w, name=_name: hook_of_options(w, name), run=_run)
 place("leaves_that_are_chosen", leaves_that_are_chosen, registry=lambda w: {"traced_in": (int,)})
-place(
-    "the_function_itself",
-    lambda w: w.jits.append(hs.make_jit(lambda tree: w.answer(tree), w.hooks)),
-)
+place("the_function_itself",
+    lambda w: w.jits.append(hs.make_jit(lambda tree: w.answer(tree), w.hooks)))  # fmt: skip
 place("the_callable_of_a_variant", the_callable_of_a_variant)
 place("marker_of_a_result_without_arrays", run=call_with_a_marker)
 place("reprs", lambda w: Linear(weight=w.x, size=w.loud(Named, "__repr__")()), run=show_variants)

@@ -33,7 +33,7 @@ PARTS: dict[str, Any] = {
     "is_disabled": lambda: False,
     "is_profiled": lambda: False,
     "collect": lambda: None,
-    "consume": lambda results, handlers: list(results),
+    "make_arrays": lambda results, handlers: list(results),
 }
 
 
@@ -122,13 +122,10 @@ def loud_layout(w: World) -> Any:
 
 for _name in (
     *("get_aval", "get_sharding", "get_committed", "get_layout", "is_deleted", "configuration"),
-    *("get_setting", "is_profiled", "consume", "plan", "execute", "jitted"),
+    *("get_setting", "is_profiled", "make_arrays", "plan", "execute", "jitted"),
 ):
-    place(
-        f"direct.{_name.removeprefix('get_')}",
-        lambda w, name=_name: use_direct(w, name),
-        passed_on=_name not in ("consume", "jitted"),
-    )
+    place(f"direct.{_name.removeprefix('get_')}", lambda w, name=_name: use_direct(w, name),
+        passed_on=_name not in ("make_arrays", "jitted"))  # fmt: skip
 # It comes each 16 direct calls of all variants.
 place("collection_of_a_direct_call", lambda w: use_direct(w, "collect"), run=call_much)
 PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
@@ -148,13 +145,9 @@ PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
     # Where the raw results are dropped, and where the list of arrays is.
     "finalizer_of_a_result": lambda w: {
         "execute": lambda jitted, inputs: w.mortal(list, jitted.run(*inputs)),
-        "consume": lambda results, handlers: w.mortal(list, results)},
+        "make_arrays": lambda results, handlers: w.mortal(list, results)},
 }  # fmt: skip
 for _name, _parts in PARTS_WITH_TRAPS.items():
-    place(
-        _name,
-        lambda w, parts=_parts: use_direct(w, **parts(w)),
-        run=call_and_forget if "entry" in _name else None,
-        unraisable="finalizer" in _name,
-        passed_on="compared" in _name,
-    )
+    place(_name, lambda w, parts=_parts: use_direct(w, **parts(w)),
+        run=call_and_forget if "entry" in _name else None, unraisable="finalizer" in _name,
+        passed_on="compared" in _name)  # fmt: skip

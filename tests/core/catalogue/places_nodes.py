@@ -136,22 +136,13 @@ place("eq_within_a_set", three_in_a_set, fresh=True)
 place("order_of_keys", lambda w: {w.loud(str, "__lt__")(key): w.y for key in "ba"})
 place("init_of_a_dataclass", lambda w: w.loud(Record, "__init__")(w.y, 1, 2))
 place("unflatten_of_a_node", lambda w: w.loud(NewBox, "__new__")([w.y, 1], 2))
-place(
-    "new_of_a_named_tuple",
-    lambda w: w.loud(NewPoint, "__new__")(w.y, 1),
-    kind=(NewPoint, lambda w: {"kind": "namedtuple"}),
-)
-place(
-    "setitem_of_an_ordered_dict",
-    lambda w: w.loud(NewDict, "__setitem__")(a=w.y, b=1),
-    kind=(NewDict, lambda w: {"kind": "ordered_dict"}),
-)
+place("new_of_a_named_tuple", lambda w: w.loud(NewPoint, "__new__")(w.y, 1),
+    kind=(NewPoint, lambda w: {"kind": "namedtuple"}))  # fmt: skip
+place("setitem_of_an_ordered_dict", lambda w: w.loud(NewDict, "__setitem__")(a=w.y, b=1),
+    kind=(NewDict, lambda w: {"kind": "ordered_dict"}))  # fmt: skip
 place("getattribute_of_an_object", lambda w: w.loud(Slots, "__getattribute__")(x=w.y, y=[], tag=1))
-place(
-    "getattr_of_an_object",
-    lambda w: w.loud(WithGetattr, "__getattr__")(x=w.y, tag=1),
-    run=call_it,
-)
+place("getattr_of_an_object", lambda w: w.loud(WithGetattr, "__getattr__")(x=w.y, tag=1),
+    run=call_it)  # fmt: skip
 place("field_of_a_dataclass", lambda w: w.loud_field(Record, "data")(Array(), 1, 2))
 place("field_of_an_object", lambda w: w.loud_field(Pair, "x")(x=w.y, y=[Array()], tag=1))
 place("dict_field_of_an_object", lambda w: w.loud_field(Frozen, "items")({"b": w.y, "a": [1]}))
@@ -262,12 +253,9 @@ REGISTRY: dict[str, tuple[Callable[[World], Any], Callable[[World], dict[str, An
 }  # fmt: skip
 for _name, (_trap, _registry) in REGISTRY.items():
     place(_name, _trap, registry=_registry)
-place(
-    "flatten_one_level in _subtrees",
-    box,
+place("flatten_one_level in _subtrees", box,
     registry=lambda w: {"flatten_one_level": w.after(cs.flatten_one_level)},
-    run=compare,
-)
+    run=compare)  # fmt: skip
 
 # What `classify` says of the type of a leaf or node.
 KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
@@ -291,9 +279,5 @@ KINDS: dict[str, tuple[Any, Callable[[World], Any]]] = {
 for _name, (_leaf, _told) in KINDS.items():
     _trap = lambda w, leaf=_leaf: copy.copy(leaf)
     place(_name, _trap, kind=(type(_leaf), _told), fresh="fixed_type" in _name)
-place(
-    "mapping_of_a_partial",
-    lambda w: Static(),
-    kind=(Part, lambda w: PARTIAL),
-    run=mapping_of_a_partial,
-)
+place("mapping_of_a_partial", lambda w: Static(), kind=(Part, lambda w: PARTIAL),
+    run=mapping_of_a_partial)  # fmt: skip

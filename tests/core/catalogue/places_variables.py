@@ -116,11 +116,6 @@ variables("in_a_key", lambda w: {w.loud(str, "__lt__")(name): Var(Array(5)) for 
 variables("in_a_guard", guard=lambda w: w.answer(None))
 variables("in_is_array", lambda w: Maybe(True, w.hook))
 # Of a value that the call replaces.
-variables(
-    "in_a_finalizer",
-    lambda w: Var(OtherArray(4)),
-    value=dying,
-    large=True,
-    unraisable=True,
-)
+variables("in_a_finalizer", lambda w: Var(OtherArray(4)), value=dying, large=True,
+    unraisable=True)  # fmt: skip
 variables("in_the_function", function=lambda w: w.hook(), large=True)
