@@ -11,7 +11,7 @@ OPTIONS = {path.stem: ["--jax"] * (path.stem == "sharded_step") for path in PROG
 
 
 def test_they_are_found() -> None:
-    assert len(OPTIONS) == 6
+    assert len(OPTIONS) == 7
 
 
 @pytest.mark.slow
