@@ -300,14 +300,12 @@ def _insert_portable(
         return exported.call(*arrays)
 
     jitted = _jax_compat.jit(call, donate_argnums=donated)
-    running = _running.Running(None)
     try:
-        _running.ignore_donation(running)  # JAX has warned when it was saved
-        stage = jitted.lower(*(_jax_compat.spec_of(aval, None) for aval in exported.in_avals))
+        with _running.running(None) as call_of_jax:
+            _running.ignore_donation(call_of_jax)  # JAX has warned when it was saved
+            stage = jitted.lower(*(_jax_compat.spec_of(aval, None) for aval in exported.in_avals))
     except ValueError as e:
         raise Unsupported(f"JAX cannot call it: {e}") from e
-    finally:
-        running.end()
     if all(isinstance(n, int) for aval in exported.in_avals for n in aval.shape):
         stage = stage.compile()
         program = Program.of(structure, stage, order)

@@ -120,15 +120,13 @@ class PreparedCall:
     def working(self) -> Iterator[None]:
         """Surrounds tracing, lowering or compiling. Caches the variant if it was traced."""
         cache, variant = self.cache, self.variant
-        call = _running.Running(variant)
         try:
-            call.begin()
-            _events.notify("ahead_of_time", cache, variant)
-            if self.settings.donate.is_quiet:
-                _running.ignore_donation(call)
-            yield
+            with _running.running(variant) as call:
+                _events.notify("ahead_of_time", cache, variant)
+                if self.settings.donate.is_quiet:
+                    _running.ignore_donation(call)
+                yield
         finally:
-            call.end()
             cache.insert_traced(variant)
 
 

@@ -253,30 +253,23 @@ def _find(
 ) -> tuple[Any, Callable[[dict[str, Any]], bytes]] | None:
     """Returns the ``jax.stages.Compiled`` that JAX has for a signature, and a function that
     serializes its executable. None if JAX has dropped it."""
-    no_trace = _running.Running(None)
     with record.settings():
         try:
-            no_trace.begin()
-            jitted, arrays = programs_of(variant).find(specs)
-            traced = jitted.trace(*arrays)
+            with _running.running(None):
+                jitted, arrays = programs_of(variant).find(specs)
+                traced = jitted.trace(*arrays)
         except _running.WouldTrace:
             return None
-        finally:
-            no_trace.end()
         lowered = traced.lower()
         compiled = lowered.compile()
 
     def again() -> bytes:
-        call = _running.Running(variant)
         try:
-            call.begin()
-            _events.notify("ahead_of_time", cache, variant)
-            with record.settings(), _compiling_again:
+            with _running.running(variant), record.settings(), _compiling_again:
+                _events.notify("ahead_of_time", cache, variant)
                 return _executable_compat.compile_again(lowered)
         except _executable_compat.NotSerializable as e:
             raise Unsupported("JAX cannot serialize its executable") from e
-        finally:
-            call.end()
 
     def serialize(parts: dict[str, Any]) -> bytes:
         if not record_of(variant).cost.from_disk:  # otherwise kernels would be missing

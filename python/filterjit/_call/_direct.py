@@ -18,16 +18,13 @@ _AFTER = 16  # calls; making a plan costs about as much as several of them
 def _plan(source: Any, arrays: Sequence[Any]) -> dict[str, Any] | str:
     """Returns the plan of an entry, or the reason for having none, such as a trace that JAX has
     dropped, or a changed option that affects traces but not calls."""
-    no_trace = _running.Running(None)
     try:
-        no_trace.begin()
-        return _direct_compat.plan_of(source, arrays, _core.Output)
+        with _running.running(None):
+            return _direct_compat.plan_of(source, arrays, _core.Output)
     except _running.WouldTrace:
         return "JAX would trace the function again"
     except Exception as e:  # a private name changed
         return f"JAX's executable was not found ({type(e).__name__}: {e})"
-    finally:
-        no_trace.end()
 
 
 def _forget() -> None:

@@ -28,7 +28,7 @@ from .._trees import _registry
 from . import _direct, _events, _programs, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._programs import Programs, programs_of
-from ._running import Running, end_begun_by_traces, ignore_callbacks, ignore_donation
+from ._running import Running, end_begun_by_traces, ignore_callbacks, ignore_donation, running
 from ._selection import check_names
 from ._settings import Settings
 from ._trace import FlatFunction, contents
@@ -85,9 +85,7 @@ class RunningHooks(CallHooks):
         __tracebackhide__ = True
         if failed is not None and not _calls_again(variant, failed, arrays):
             return None
-        call = Running(variant)
-        try:
-            call.begin()
+        with running(variant) as call:
             self.silence(call)
             try:
                 out: _core.Output = variant._call(*arrays)
@@ -96,10 +94,6 @@ class RunningHooks(CallHooks):
                     raise
                 out = variant._call(*arrays)
             self.inspect_and_wait(variant, arrays, out)
-            call.end()
-        except BaseException:
-            call.end()
-            raise
         return out
 
     def silence(self, call: Running) -> None:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import _core
@@ -25,8 +25,8 @@ _jax_compat.hide_from_tracebacks(__file__)
 class Running:
     """A call of a variant; or, if `variant` is None, a time in which tracing is forbidden.
 
-    A KeyboardInterrupt can arrive between any two lines. Therefore `end` is idempotent, and callers
-    call it at the end of ``try`` and in ``except BaseException``: an interrupt can hit a
+    A KeyboardInterrupt can arrive between any two lines. Therefore `end` is idempotent, and `running`
+    calls it at the end of ``try`` and in ``except BaseException``: an interrupt can hit a
     ``finally`` after the call has succeeded.
 
     Attributes:
@@ -53,6 +53,19 @@ class Running:
             del self._ends[-1]
         with contextlib.suppress(ValueError):
             _thread.stack.remove(self)
+
+
+@contextlib.contextmanager
+def running(variant: _core.Variant | None) -> Iterator[Running]:
+    """Surrounds a call with its `Running`."""
+    call = Running(variant)
+    try:
+        call.begin()
+        yield call
+        call.end()
+    except BaseException:
+        call.end()
+        raise
 
 
 class _Thread(threading.local):
