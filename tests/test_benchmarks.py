@@ -16,7 +16,7 @@ from peers import PEERS, applies
 from support import processes
 from timing import each_awaited, in_a_row, one_by_one
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.recompiles]  # a case changes its statics
 
 BENCHMARKS = Path(dispatch.__file__).parent
 

@@ -18,13 +18,13 @@
  * - `capacity` is the number of keys that the type could share when the instance was
  *   allocated.  This number never grows, and it bounds the index of every key.  So a known
  *   place is below the capacity of all instances, old and new.  A type shares only its first
- * 30 keys (SHARED_KEYS_MAX_SIZE).  An instance that sets more uses a combined dict.
+ *   30 keys (SHARED_KEYS_MAX_SIZE).  An instance that sets more uses a combined dict.
  * - tp_version_tag changes when the class or a base changes, and no version is used twice.
  *   Since 3.13 a class gets at most 1000 versions, then 0, which never matches.
  *   _PyType_Lookup assigns a version and returns a borrowed reference.
  * - Since 3.14 an argument can be borrowed from a local variable of the caller
  *   (LOAD_FAST_BORROW), which keeps it alive until the call returns.  So the core never asks
- * if it owns the only reference.
+ *   if it owns the only reference.
  * - Without a GIL, readers must lock instances and dicts, so the core uses the public API.
  *
  * Runs no Python code, except on 3.11: fj_compat_get_raised creates the exception, and any
