@@ -16,6 +16,9 @@ from fuzz_trees import Draw, change, text
 from hypothesis.stateful import run_state_machine_as_test
 
 
+pytestmark = pytest.mark.recompiles  # random calls
+
+
 @pytest.fixture(autouse=True)
 def _small_process() -> Iterator[None]:
     yield

@@ -2,7 +2,9 @@
 in a flat array, parents before their children."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from .. import _core
@@ -47,17 +49,22 @@ class Nodes:
     def __init__(self, structure: _core.Structure) -> None:
         self.structure = structure
         self._rows = structure._nodes()
-        self.leaves = [0]
-        for kind, *_ in self._rows:
-            self.leaves.append(self.leaves[-1] + (kind == "array"))
-        self.ends: list[int] = [0] * len(self._rows)
+
+    @functools.cached_property
+    def leaves(self) -> list[int]:
+        return list(accumulate((row[0] == "array" for row in self._rows), initial=0))
+
+    @functools.cached_property
+    def ends(self) -> list[int]:
+        ends = [0] * len(self._rows)
         subtrees: list[int] = []  # ends of those whose parent is still to come, the first one last
         for i in reversed(range(len(self._rows))):
             end = i + 1
             for _ in range(self._rows[i][1]):
                 end = subtrees.pop()
-            self.ends[i] = end
+            ends[i] = end
             subtrees.append(end)
+        return ends
 
     def __getitem__(self, index: int) -> Node:
         return Node(*self._rows[index], self.leaves[index])
@@ -143,7 +150,8 @@ class Nodes:
                     else:
                         more += 1
                 is_alike = kind == other_kind and cls is other_cls
-                if same or (is_alike and kind == "custom" and arity == other_arity):
+                is_custom = is_alike and kind == "custom" and arity == other_arity
+                if same or is_custom or arity == other_arity == 0:
                     i, j = i + 1, j + 1
                     continue
                 if is_alike and kind in _KEYED:
@@ -161,7 +169,7 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
     """Yields each node with its path, parents before their children."""
     nodes = Nodes(structure)
     todo: list[list[Any]] = [[]]  # the path of the parent of each node to come
-    for i in range(len(nodes.ends)):
+    for i in range(len(nodes._rows)):
         node, path = nodes[i], todo.pop()
         if node.key is not None:
             path = [*path, node.key]
@@ -170,7 +178,7 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
 
 
 def root_of(structure: _core.Structure) -> Node:
-    return Nodes(structure)[0]
+    return Node(*structure._nodes()[0])
 
 
 def types_of(structure: _core.Structure) -> set[type]:
