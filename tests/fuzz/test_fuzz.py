@@ -15,7 +15,6 @@ from fuzz_programs import NNX, PLAIN, compat
 from fuzz_trees import Draw, change, text
 from hypothesis.stateful import run_state_machine_as_test
 
-
 pytestmark = pytest.mark.recompiles  # random calls
 
 
