@@ -45,7 +45,7 @@ for other in (collections.deque(deque, 4), collections.deque(deque), list(deque)
     print(f.explain(other).causes[0])
 assert f(collections.deque(deque, 4)).maxlen == 4 and len(traces) == 2
 _, structure = _core.flatten(registry, [deque])
-print(structure, structure._nodes()[1][0])
+print(structure, structure._node(1)[0])
 """
 PRINTED = """\
 `x`: different static value: was aux data the int 3, is the int 4

@@ -201,62 +201,75 @@ node_detail(const FjStructure *self, const FjNode *node)
     return Py_NewRef(value == NULL ? Py_None : value);
 }
 
-/* Returns (kind, arity, type or None, detail, key). */
-static PyObject *
-describe_node(const FjStructure *self, uint32_t index, PyObject *key)
-{
-    const FjNode *node = &self->nodes[index];
-    const char *kind = fj_code_info[node->code].name;
-    PyObject *type = (PyObject *)self->info[index].type;
-    PyObject *detail = node_detail(self, node);
-    return detail == NULL ? NULL
-                          : Py_BuildValue("(sIONO)", kind, node->arity,
-                                          type == NULL ? Py_None : type, detail, key);
-}
-
-/* Stores the keys of a node's children in `keys`, a list with one item per node. */
+/* 0, or -1 with an IndexError if there is no such node. */
 static int
-store_keys(FjStructure *self, uint32_t index, PyObject *keys)
+check_index(const FjStructure *self, Py_ssize_t index)
 {
-    int result = 0;
-    for (FjChildren c = fj_children_of(self, index); result == 0 && fj_children_has(&c);
-         fj_children_next(&c)) {
-        PyObject *key = fj_children_key(&c);
-        result = key == NULL ? -1 : PyList_SetItem(keys, c.at, key);
-    }
-    return result;
+    return index >= 0 && index < self->count ? 0 : fj_raise(PyExc_IndexError, "no such node");
+}
+
+/* Returns the index of a node, or -1 with an error. */
+static Py_ssize_t
+node_index(const FjStructure *self, PyObject *number)
+{
+    Py_ssize_t index = PyNumber_AsSsize_t(number, PyExc_IndexError);
+    return (index == -1 && PyErr_Occurred()) || check_index(self, index) < 0 ? -1 : index;
 }
 
 static PyObject *
-structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
+structure_node(PyObject *op, PyObject *number)
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *none = Py_BuildValue("[O]", Py_None);
-    PyObject *keys = none == NULL ? NULL : PySequence_Repeat(none, self->count);
-    PyObject *list = keys == NULL ? NULL : PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
-        if (fj_list_steal(list, describe_node(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
-            store_keys(self, i, keys) < 0) {
+    Py_ssize_t index = node_index(self, number);
+    if (index < 0) {
+        return NULL;
+    }
+    const FjNode *node = &self->nodes[index];
+    PyObject *type = (PyObject *)self->info[index].type, *detail = node_detail(self, node);
+    return detail == NULL ? NULL
+                          : Py_BuildValue("(sIONn)", fj_code_info[node->code].name,
+                                          node->arity, type == NULL ? Py_None : type, detail,
+                                          (Py_ssize_t)self->info[index].subtree_end);
+}
+
+static PyObject *
+structure_children(PyObject *op, PyObject *number)
+{
+    FjStructure *self = (FjStructure *)op;
+    Py_ssize_t index = node_index(self, number);
+    PyObject *list = index < 0 ? NULL : PyList_New(0);
+    if (list == NULL) {
+        return NULL;
+    }
+    for (FjChildren c = fj_children_of(self, (uint32_t)index);
+         list != NULL && fj_children_has(&c); fj_children_next(&c)) {
+        if (fj_list_steal(list, Py_BuildValue("(IN)", c.at, fj_children_key(&c))) < 0) {
             Py_CLEAR(list);
         }
     }
-    Py_XDECREF(none);
-    Py_XDECREF(keys);
     return list;
 }
 
 static PyObject *
-structure_key_path(PyObject *op, PyObject *arg)
+structure_arrays(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjStructure *self = (FjStructure *)op;
-    Py_ssize_t index = PyNumber_AsSsize_t(arg, PyExc_IndexError);
-    if (index == -1 && PyErr_Occurred()) {
-        return NULL;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
+        if (self->nodes[i].code == FJ_ARRAY &&
+            fj_list_steal(list, PyLong_FromUnsignedLong(i)) < 0) {
+            Py_CLEAR(list);
+        }
     }
-    if (index < 0 || index >= self->count) {
-        return PyErr_Format(PyExc_IndexError, "no such node");
-    }
-    return fj_path_of_node(self, (uint32_t)index);
+    return list;
+}
+
+static PyObject *
+structure_key_path(PyObject *op, PyObject *number)
+{
+    FjStructure *self = (FjStructure *)op;
+    Py_ssize_t index = node_index(self, number);
+    return index < 0 ? NULL : fj_path_of_node(self, (uint32_t)index);
 }
 
 static PyObject *
@@ -329,20 +342,28 @@ structure_inside_statics(PyObject *op, PyObject *type)
     return list;
 }
 
-/* _equal_nodes(index, other, other_index): (P) compares two nodes without their children. */
+/* (P) Compares nodes without their children, in step.  Ends before the first pair that
+ * differs, or whose comparison raises an Exception. */
 static PyObject *
-structure_equal_nodes(PyObject *op, PyObject *args)
+structure_count_equal(PyObject *op, PyObject *args)
 {
     FjStructure *self = (FjStructure *)op, *other;
-    Py_ssize_t i, j;
-    if (!PyArg_ParseTuple(args, "nO!n:_equal_nodes", &i, Py_TYPE(op), &other, &j)) {
+    Py_ssize_t i, j, end;
+    if (!PyArg_ParseTuple(args, "nnO!n:_count_equal", &i, &end, Py_TYPE(op), &other, &j) ||
+        check_index(self, i) < 0 || check_index(other, j) < 0) {
         return NULL;
     }
-    if (i < 0 || i >= self->count || j < 0 || j >= other->count) {
-        return PyErr_Format(PyExc_IndexError, "no such node");
+    Py_ssize_t count = 0, most = Py_MIN(Py_MIN(end, self->count) - i, other->count - j);
+    int equal = 1;
+    for (; equal > 0 && count < most; count += equal) {
+        equal = fj_structure_equal_nodes(self, (uint32_t)(i + count), other,
+                                         (uint32_t)(j + count));
+        if (equal < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyErr_Clear();
+            equal = 0;
+        }
     }
-    int equal = fj_structure_equal_nodes(self, (uint32_t)i, other, (uint32_t)j);
-    return equal < 0 ? NULL : PyBool_FromLong(equal);
+    return equal < 0 ? NULL : PyLong_FromSsize_t(count);
 }
 
 static PyObject *
@@ -437,12 +458,17 @@ static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
     {"combine", structure_combine, METH_VARARGS, structure_combine_doc},
     FJ_METHOD(
-        "_nodes", structure_nodes, METH_NOARGS, "($self, /)",
-        "Returns a list of (kind, arity, type or None, detail, key), one per node,\n"
-        "parents first. The detail is the value of a static, the keys of a dict, the aux\n"
-        "data of a custom node, the names of the children, if any, the path of a ref's\n"
-        "object, or None. The key leads from the parent to the node (fj_children_key);\n"
-        "None at the root."),
+        "_node", structure_node, METH_O, "($self, index, /)",
+        "Returns (kind, arity, type or None, detail, end) of a node. The detail is the\n"
+        "value of a static, the keys of a dict, the aux data of a custom node, the names of\n"
+        "the children, if any, the path of a ref's object, or None. The end is the index of\n"
+        "the first node after the subtree."),
+    FJ_METHOD(
+        "_children", structure_children, METH_O, "($self, index, /)",
+        "Returns a list of (index, key) of the children of a node. The key leads from it to\n"
+        "the child (fj_children_key)."),
+    FJ_METHOD("_arrays", structure_arrays, METH_NOARGS, "($self, /)",
+              "Returns the indices of the nodes that are arrays, or open leaves."),
     FJ_METHOD("_key_path", structure_key_path, METH_O, "($self, index, /)",
               "Returns the path of a node: a list with a str per name and (key,) per item."),
     FJ_METHOD("_key_paths", structure_key_paths, METH_NOARGS, "($self, /)",
@@ -456,10 +482,12 @@ static PyMethodDef structure_methods[] = {
               "Returns a list of the instances of a type among the statics and in their\n"
               "compared contents. Can hash the structure, and then raise the error of a\n"
               "``__hash__``."),
-    FJ_METHOD("_equal_nodes", structure_equal_nodes, METH_VARARGS,
-              "($self, index, other, other_index, /)",
-              "Returns True if a node equals a node of another structure, apart from its\n"
-              "children."),
+    FJ_METHOD(
+        "_count_equal", structure_count_equal, METH_VARARGS,
+        "($self, start, end, other, other_start, /)",
+        "Compares nodes with those of another structure in step, without their children.\n"
+        "Returns how many are equal before the first that differs, or whose comparison\n"
+        "raises an Exception."),
     FJ_METHOD("_skeleton", structure_skeleton, METH_O, "($self, hole, /)",
               "Returns the tree with `hole` as each leaf, open or static."),
     FJ_METHOD("_subtrees", structure_subtrees, METH_VARARGS,

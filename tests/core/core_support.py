@@ -407,6 +407,12 @@ def _attributes(x: Any) -> dict[str, Any]:
     return {k: v for k, v in vars(x).items() if k in names and v is not missing}
 
 
+def nodes_of(structure: Any) -> list[tuple[Any, ...]]:
+    """Returns a structure's nodes, each with its children."""
+    indices = range(structure._node(0)[4])
+    return [(*structure._node(i), structure._children(i)) for i in indices]
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two trees have the same types, statics equal by the core's rule, and the same
     array objects."""

@@ -244,15 +244,12 @@ def _memory_of(x: Any) -> int:
 
 def _static_lists(structure: _core.Structure) -> list[list[Any]]:
     """Returns the paths of lists of static numbers."""
-    rows, todo, found = structure._nodes(), [[]], []  # type: ignore[var-annotated]
-    for (kind, arity, _, _, key), (_, _, _, value, _) in zip(
-        rows, [*rows[1:], rows[0]], strict=True
-    ):
-        path = todo.pop() + [key] * (key is not None)
-        todo += [path] * arity
-        if kind == "list" and arity and type(value) in (int, float):
-            found.append(path)
-    return found
+    nodes = [structure._node(i) for i in range(structure._node(0)[4])]
+    return [
+        structure._key_path(i)
+        for i, (kind, arity, *_) in enumerate(nodes)
+        if kind == "list" and arity and type(nodes[i + 1][3]) in (int, float)
+    ]
 
 
 _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}

@@ -153,7 +153,7 @@ _MOST_CHARACTERS = 60  # per value
 def repr_of(structure: "_core.Structure") -> str:
     """Returns a short repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``. Stars: open
     leaves."""
-    return f"Structure({_Repr(structure._nodes()).node()})"
+    return f"Structure({_Repr(structure).node(0)})"
 
 
 def _value(x: Any) -> str:
@@ -166,13 +166,11 @@ _BRACKETS = {"list": ("[", "]"), "dict": ("{", "}"), "tuple": ("(", ")"), "argum
 
 @dataclasses.dataclass
 class _Repr:
-    nodes: list[tuple[str, int, Any, Any, Any]]
-    at: int = 0  # the next node
+    structure: "_core.Structure"
     written: int = 0  # the number of nodes written
 
-    def node(self) -> str:
-        kind, arity, cls, detail, _ = self.nodes[self.at]
-        self.at += 1
+    def node(self, index: int) -> str:
+        kind, arity, cls, detail, _ = self.structure._node(index)
         self.written += 1
         match kind:
             case "array":
@@ -183,32 +181,25 @@ class _Repr:
                 return "None"
             case "ref":
                 return path_text(detail)
-        start, end = _BRACKETS.get(kind) or (f"{cls.__name__}(", ")")
-        children = self.children(arity, kind not in ("tuple", "list", "custom"))
+        start, end = _BRACKETS.get(kind) or (f"{'' if cls is None else cls.__name__}(", ")")
+        children = self.children(index, kind not in ("tuple", "list", "custom"))
         comma = "," if kind == "tuple" and arity == 1 else ""
         return start + ", ".join(children) + comma + end
 
-    def children(self, arity: int, with_keys: bool) -> list[str]:
+    def children(self, index: int, with_keys: bool) -> list[str]:
         texts: list[str] = []
-        for number in range(arity):
+        children = self.structure._children(index)
+        for number, (child, key) in enumerate(children):
             if number == _MOST_CHILDREN or self.written > _MOST_NODES:
-                self.skip(arity - number)
-                return [*texts, f"... {arity - number} more"]
-            kind, _, _, _, key = self.nodes[self.at]
-            if kind == "missing":
-                self.at += 1
+                return [*texts, f"... {len(children) - number} more"]
+            if self.structure._node(child)[0] == "missing":
                 continue
             if not with_keys or key is None:
                 name = ""
             else:
                 name = f"{key[0]!r}: " if isinstance(key, tuple) else f"{key}="
-            texts.append(name + self.node())
+            texts.append(name + self.node(child))
         return texts
-
-    def skip(self, count: int) -> None:
-        while count:
-            count += self.nodes[self.at][1] - 1
-            self.at += 1
 
 
 # ---- errors ----
@@ -229,7 +220,7 @@ def difference(
     size if it is a tuple or list, or its number of children.
     """
     path = structure._key_path(index)
-    kind, arity, cls, expected, _ = structure._nodes()[index]
+    kind, arity, cls, expected, _ = structure._node(index)
     match what:
         case "type":
             size = arity if kind in ("tuple", "list") else -1

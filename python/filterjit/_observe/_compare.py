@@ -64,7 +64,7 @@ class Comparison:
         for i, j in pairs:
             lineages = nodes_was.lineage(i), nodes_now.lineage(j)
             of_j = [*path, *now._key_path(j)]
-            self._in_list = self._is_list(nodes_now, j, of_j)
+            self._in_list = self._is_list(nodes_now, lineages[1], of_j)
             self._compare_nodes(*lineages, of_j)
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers, in_list=self._all_in_lists)  # one option for all
@@ -80,14 +80,15 @@ class Comparison:
         hidden = cause_of(_table.EQUALITY, "", "unequal in the call", "equal now")
         return Differences(self.causes or [hidden], self.more)
 
-    def _is_list(self, nodes: Nodes, index: int, path: list[Any]) -> bool:
+    def _is_list(self, nodes: Nodes, lineage: list[Node], path: list[Any]) -> bool:
         """True for an item of a list or tuple of numbers alone, except ``*args``."""
-        *_, parent = nodes.ancestors(index) or [0]
-        types_of_items = {type(nodes[child].detail) for child in nodes.children(parent)}
+        parent = (lineage[0], *lineage)[-2]
         rest = -1 if self.cache is None else self.cache.signature.varargs
         if rest >= 0 and self.cache and path[:-1] == [self.cache.signature.names[rest]]:
             return False
-        return nodes[parent].kind in ("list", "tuple") and types_of_items <= {*NUMBERS}
+        return parent.kind in ("list", "tuple") and all(
+            type(nodes[child].detail) in NUMBERS for child in nodes.children(parent.index)
+        )
 
     def _compare_arrays(self, was: int, now: int, path: list[Any]) -> None:
         avals_was, avals_now = self.avals_was or (), self.avals_now or ()

@@ -3,8 +3,9 @@ in a flat array, parents before their children."""
 
 import dataclasses
 import functools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 from .. import _core
@@ -13,15 +14,17 @@ from .._base._messages import path_text
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """A row of ``Structure._nodes``, with the path of a ref as text. `array` is the number of
-    leaves before it."""
+    """What ``Structure._node`` returns, with the path of a ref as text. `array` is the number of
+    arrays before it; `key` leads to it from its parent."""
 
+    index: int
     kind: str
     arity: int
     type: Any
     detail: Any
-    key: Any
+    end: int
     array: int = 0
+    key: Any = None
 
     def __post_init__(self) -> None:
         if self.kind == "ref":
@@ -39,54 +42,34 @@ _KEYED = ("dict", "ordered_dict", "default_dict", "module")  # have at most one 
 
 
 class Nodes:
-    """All nodes of a Structure.
-
-    Attributes:
-        ends: by node, the index of the first node after its subtree.
-        leaves: by node, the number of leaves before it; and at the end, of all leaves.
-    """
+    """The nodes of a Structure, by index."""
 
     def __init__(self, structure: _core.Structure) -> None:
         self.structure = structure
-        self._rows = structure._nodes()
 
     @functools.cached_property
-    def leaves(self) -> list[int]:
-        return list(accumulate((row[0] == "array" for row in self._rows), initial=0))
+    def _arrays(self) -> list[int]:
+        return self.structure._arrays()
 
-    @functools.cached_property
-    def ends(self) -> list[int]:
-        ends = [0] * len(self._rows)
-        subtrees: list[int] = []  # ends of those whose parent is still to come, the first one last
-        for i in reversed(range(len(self._rows))):
-            end = i + 1
-            for _ in range(self._rows[i][1]):
-                end = subtrees.pop()
-            ends[i] = end
-            subtrees.append(end)
-        return ends
+    def leaves_before(self, index: int) -> int:
+        """Returns the number of arrays (open leaves) before a node."""
+        return bisect_left(self._arrays, index)
 
     def __getitem__(self, index: int) -> Node:
-        return Node(*self._rows[index], self.leaves[index])
+        return Node(index, *self.structure._node(index), self.leaves_before(index))
 
     def children(self, index: int) -> list[int]:
-        found, at = [], index + 1
-        while at < self.ends[index]:
-            found.append(at)
-            at = self.ends[at]
-        return found
-
-    def ancestors(self, index: int) -> list[int]:
-        """Returns the indices of the nodes above `index`, from the root on."""
-        at, found = 0, []
-        while at != index:
-            found.append(at)
-            at = next(child for child in self.children(at) if index < self.ends[child])
-        return found
+        return [child for child, _ in self.structure._children(index)]
 
     def lineage(self, index: int) -> list[Node]:
         """Returns the nodes from the root to `index`."""
-        return [self[i] for i in (*self.ancestors(index), index)]
+        nodes = [self[0]]
+        while (at := nodes[-1].index) != index:
+            children = self.structure._children(at)
+            child, key = children[bisect_right(children, index, key=itemgetter(0)) - 1]
+            nodes.append(self[child])
+            nodes[-1].key = key
+        return nodes
 
     def span(self, *path: int) -> range:
         """Returns the numbers of the leaves below a node. `path` has the number of a child for each
@@ -94,10 +77,24 @@ class Nodes:
         at = 0
         for number in path:
             at = self.children(at)[number]
-        return range(self.leaves[at], self.leaves[self.ends[at]])
+        return range(self.leaves_before(at), self.leaves_before(self[at].end))
 
-    def _children_by_key(self, index: int) -> dict[Any, int]:
-        return {self._rows[child][4]: child for child in self.children(index)}
+    def _count_equal(
+        self,
+        i: int,
+        end: int,
+        other: "Nodes",
+        j: int,
+        avals: Sequence[Any],
+        other_avals: Sequence[Any],
+    ) -> int:
+        """Compares the nodes from `i` to `end` with those of `other` from `j` on, and their avals.
+        Returns how many are equal, up to the first difference."""
+        count = self.structure._count_equal(i, end, other.structure, j)
+        x, y = self.leaves_before(i), other.leaves_before(j)
+        pairs = zip(avals[x : self.leaves_before(i + count)], other_avals[y:], strict=False)
+        unequal = next((k for k, pair in enumerate(pairs) if not _are_equal(*pair)), None)
+        return count if unequal is None else self._arrays[x + unequal] - i
 
     def differences(
         self,
@@ -118,69 +115,60 @@ class Nodes:
         """
         pairs: list[tuple[int, int]] = []
         counts, more = {True: 0, False: 0}, 0
-
-        def are_equal(i: int, j: int) -> bool:
-            x, y = self.leaves[i], other.leaves[j]
-            try:
-                if not self.structure._equal_nodes(i, other.structure, j):
-                    return False
-                return (
-                    self._rows[i][0] != "array"
-                    or avals is None
-                    or other_avals is None
-                    or not (x < len(avals) and y < len(other_avals))
-                    or avals[x] is other_avals[y]
-                    or bool(avals[x] == other_avals[y])
-                )
-            except Exception:
-                return False
-
-        todo = [(0, len(self._rows), 0)]  # runs of subtrees: from, to, and from in `other`
+        todo = [(0, self[0].end, 0)]  # runs of subtrees: from, to, and from in `other`
         while todo:
             i, end, j = todo.pop()
             while i < end:
-                kind, arity, cls, *_ = self._rows[i]
-                other_kind, other_arity, other_cls, *_ = other._rows[j]
-                same = are_equal(i, j)
-                if not same:
-                    are_arrays = kind == other_kind == "array"
-                    if counts[are_arrays] < most:
-                        pairs.append((i, j))
-                        counts[are_arrays] += 1
-                    else:
-                        more += 1
-                is_alike = kind == other_kind and cls is other_cls
-                is_custom = is_alike and kind == "custom" and arity == other_arity
-                if same or is_custom or arity == other_arity == 0:
-                    i, j = i + 1, j + 1
-                    continue
-                if is_alike and kind in _KEYED:
-                    todo.append((self.ends[i], end, other.ends[j]))
-                    mine = self._children_by_key(i)
-                    for key, child in reversed(other._children_by_key(j).items()):
-                        if key in mine:
-                            todo.append((mine[key], self.ends[mine[key]], child))
+                same = self._count_equal(i, end, other, j, avals or (), other_avals or ())
+                i, j = i + same, j + same
+                if i == end:
                     break
-                i, j = self.ends[i], other.ends[j]
+                one, its = self[i], other[j]
+                are_arrays = one.kind == its.kind == "array"
+                if counts[are_arrays] < most:
+                    pairs.append((i, j))
+                    counts[are_arrays] += 1
+                else:
+                    more += 1
+                is_alike = one.kind == its.kind and one.type is its.type
+                if is_alike and one.kind in _KEYED:
+                    todo.append((one.end, end, its.end))
+                    mine = {key: child for child, key in self.structure._children(i)}
+                    for child, key in reversed(other.structure._children(j)):
+                        if key in mine:
+                            todo.append((mine[key], self[mine[key]].end, child))
+                    break
+                if is_alike and one.kind == "custom" and one.arity == its.arity:
+                    i, j = i + 1, j + 1
+                else:
+                    i, j = one.end, its.end
         return pairs, more
+
+
+def _are_equal(x: Any, y: Any) -> bool:
+    try:
+        return x is y or bool(x == y)
+    except Exception:
+        return False
 
 
 def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
     """Yields each node with its path, parents before their children."""
-    nodes = Nodes(structure)
-    todo: list[list[Any]] = [[]]  # the path of the parent of each node to come
-    for i in range(len(nodes._rows)):
-        node, path = nodes[i], todo.pop()
-        if node.key is not None:
-            path = [*path, node.key]
-        todo += [path] * node.arity
+    todo: list[tuple[int, Any, list[Any]]] = [(0, None, [])]  # index, key, path of the parent
+    arrays = 0
+    while todo:
+        i, key, path = todo.pop()
+        path = path if key is None else [*path, key]
+        node = Node(i, *structure._node(i), arrays, key)
+        arrays += node.kind == "array"
         yield node, path
+        todo += [(child, key, path) for child, key in reversed(structure._children(i))]
 
 
 def root_of(structure: _core.Structure) -> Node:
-    return Node(*structure._nodes()[0])
+    return Node(0, *structure._node(0))
 
 
 def types_of(structure: _core.Structure) -> set[type]:
     """Returns the classes of the objects in a structure, except tuples and lists."""
-    return {cls for _, _, cls, *_ in structure._nodes() if cls is not None}
+    return {node.type for node, _ in walk(structure) if node.type is not None}

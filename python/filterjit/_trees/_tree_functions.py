@@ -11,6 +11,7 @@ from .. import _core
 from .._base._errors import short_repr
 from .._base._package import public
 from ._filters import as_expression, is_array
+from ._nodes import walk
 from ._registry import registry
 
 _T = TypeVar("_T")
@@ -115,7 +116,7 @@ class _Pickler(pickle.Pickler):
 
 def _reduce(structure: Structure) -> tuple[Any, ...]:
     parts = structure._skeleton(_HOLE), structure._leaves(_HOLE)
-    if not any(kind == "missing" for kind, *_ in structure._nodes()):
+    if not any(node.kind == "missing" for node, _ in walk(structure)):
         return _from_parts, parts
     buffer = io.BytesIO()
     _Pickler(buffer).dump(parts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import variable_support as vs
-from core_support import Array, Box, Linear, Maybe, OtherArray, Slots, core
+from core_support import Array, Box, Linear, Maybe, OtherArray, Slots, core, nodes_of
 from hooks_support import Hooks, make_jit
 from outcome_support import attempt, raised
 from variable_support import TraceState, Tree, Var, large, make_variable_jit, same_as_fresh, step
@@ -360,7 +360,7 @@ def test_structures() -> None:
     found = structure([t, x], t.v, t)
     assert found.num_leaves == 2
     assert "b=`a[0].v`, c=`a[0]`" in repr(found)
-    refs = [(arity, cls, path) for kind, arity, cls, path, _ in found._nodes() if kind == "ref"]
+    refs = [(arity, cls, path) for kind, arity, cls, path, *_ in nodes_of(found) if kind == "ref"]
     assert refs == [(0, None, ["a", (0,), "v"]), (0, None, ["a", (0,)])]
 
 

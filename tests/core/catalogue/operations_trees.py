@@ -10,7 +10,7 @@ from typing import Any
 
 import core_support as cs
 import operations as ops
-from core_support import Linear, Value, core, same, testing
+from core_support import Linear, Value, core, nodes_of, same, testing
 from operations import HOLE, KEYED, STATIC, Box, X, Y, add, errors, make_registry, mixed, operation
 from outcome_support import fail, nothing
 from statics_support import Slotted
@@ -41,7 +41,13 @@ def is_its_tree(case: Case, found: Any) -> bool:
 
 def described(case: Case) -> Any:
     structure = case.structure
-    return repr(structure), structure._key_paths(), structure.paths, structure._nodes()
+    return (
+        repr(structure),
+        structure._key_paths(),
+        structure.paths,
+        nodes_of(structure),
+        structure._arrays(),
+    )
 
 
 def is_described(case: Case, found: Any) -> bool:

@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 import variable_support as vs
-from core_support import Array, core
+from core_support import Array, core, nodes_of
 from operations import ONLY_REPEATED, SHARED, X, Y, add, after, given
 from operations_calls import Kept
 
@@ -174,7 +174,7 @@ def shares(variant: Any, arrays: Any, found: Any) -> bool:
 add("arguments_with_sharing", called_with_sharing,
     lambda variant, arrays: variant._arguments(arrays), shares)  # fmt: skip
 add("repr_and_nodes_with_sharing", called_with_sharing,
-    lambda variant, arrays: (repr(variant.structure), variant.structure._nodes()),
+    lambda variant, arrays: (repr(variant.structure), nodes_of(variant.structure)),
     lambda variant, arrays, found: "`" in found[0])  # fmt: skip
 add("nodes_of_variables", lambda: (KeptVariables().jit, small()),
     lambda jit, tree: jit._nodes(tree), lambda jit, tree, found: len(found) == 5)  # fmt: skip

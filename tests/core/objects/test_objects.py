@@ -7,7 +7,18 @@ from typing import Any
 import core_support as cs
 import pytest
 import trees_support as ts
-from core_support import Array, Described, Object, Part, core, identical, layout, same, testing
+from core_support import (
+    Array,
+    Described,
+    Object,
+    Part,
+    core,
+    identical,
+    layout,
+    nodes_of,
+    same,
+    testing,
+)
 from outcome_support import attempt
 from trees_support import OBJECTS, HeldMixed, InitDataclass, InitSlots, LoudStr, Mixed, check_walks
 
@@ -134,7 +145,7 @@ def test_a_dict_field_that_is_no_dict(registry: Any, value: Any) -> None:
     odd = [cs.Frozen(value)]
     assert testing.match(structure, odd) is None
     arrays, other = core.flatten(registry, odd)
-    assert "custom" in [node[0] for node in other._nodes()]
+    assert "custom" in [node[0] for node in nodes_of(other)]
     assert identical(testing.match(other, odd), arrays)
     assert other.unflatten(arrays)[0].items == value
     _, outer = core.tree_flatten(registry, tree, True, None)

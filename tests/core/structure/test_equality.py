@@ -186,21 +186,29 @@ class Raises:
         return 1
 
 
-def test_equal_nodes(registry: Any) -> None:
+class Interrupts(Raises):
+    def __eq__(self, other: object) -> bool:
+        raise KeyboardInterrupt
+
+    __hash__ = Raises.__hash__
+
+
+def test_count_equal(registry: Any) -> None:
     one = flat(registry, [X, 1, {"a": Y}])
     other = flat(registry, [X, 2, {"b": Y}, 3])
-    found = [one._equal_nodes(i, other, i) for i in range(5)]
-    assert found == [False, True, False, False, True]
-    assert all(one._equal_nodes(i, one, i) for i in range(5))
+    assert [one._count_equal(i, 5, other, i) for i in range(5)] == [0, 1, 0, 0, 1]
+    assert [one._count_equal(i, 4, one, i) for i in range(5)] == [4, 3, 2, 1, 0]
+    assert one._count_equal(1, 100, one, 1) == 4
     for i, j in ((5, 0), (0, 6), (-1, 0), (0, -1)):
         with pytest.raises(IndexError, match="no such node"):
-            one._equal_nodes(i, other, j)
-    for arguments in (("a", one, 0), (0, "no structure", 1), (0, one), ()):
+            one._count_equal(i, 5, other, j)
+    for arguments in (("a", 1, one, 0), (0, 1, "no structure", 1), (0, 1, one), ()):
         with pytest.raises(TypeError):
-            one._equal_nodes(*arguments)
-    raises = [flat(registry, Raises()) for _ in range(2)]
-    with pytest.raises(ValueError, match="no answer"):
-        raises[0]._equal_nodes(0, raises[1], 0)
+            one._count_equal(*arguments)
+    raising, interrupting = ([flat(registry, cls()) for _ in "ab"] for cls in (Raises, Interrupts))
+    assert raising[0]._count_equal(0, 1, raising[1], 0) == 0
+    with pytest.raises(KeyboardInterrupt):
+        interrupting[0]._count_equal(0, 1, interrupting[1], 0)
 
 
 def test_statics(registry: Any) -> None:

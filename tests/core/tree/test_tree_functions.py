@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trees_support as ts
-from core_support import Point, Value, core, identical, make_registry, messages, same
+from core_support import Point, Value, core, identical, make_registry, messages, nodes_of, same
 from trees_support import children, partition_dict, parts_of, random_tree, tree_leaves, trees
 
 
@@ -99,7 +99,7 @@ def test_leaf_lists_have_one_structure_however_they_are_found(name: str) -> None
     third = core.tree_flatten(registry, tree, True, never)[1]
     for other in (second, third):
         assert other == first and hash(other) == hash(first) and repr(other) == repr(first)
-        assert len(other._nodes()) == len(first._nodes()) and other.paths == first.paths
+        assert nodes_of(other) == nodes_of(first) and other.paths == first.paths
         assert same(other.unflatten(leaves), tree)
         assert same(parts_of(other, 0), parts_of(first, 0))
     filters = (("path", (..., -1)),)
@@ -192,14 +192,16 @@ def test_the_paths_of_nodes(registry: Any, name: str) -> None:
         core.tree_flatten(registry, tree, True, None)[1],
         core.tree_flatten(registry, tree, ("arrays",), None)[1],
     ):
-        nodes = structure._nodes()
-        paths = [structure._key_path(i) for i in range(len(nodes))]
-        for (_, _, _, _, key), path in zip(nodes[1:], paths[1:], strict=True):
-            assert key is None or path[-1] == key
+        nodes = nodes_of(structure)
+        for i, (*_, below) in enumerate(nodes):
+            for child, key in below:
+                expected = [*structure._key_path(i), *([] if key is None else [key])]
+                assert structure._key_path(child) == expected
         with pytest.raises(IndexError):
             structure._key_path(len(nodes))
         with pytest.raises(IndexError):
             structure._key_path(-1)
     of_call = core.flatten(registry, tree)[1]
-    arrays = [i for i, (kind, *_) in enumerate(of_call._nodes()) if kind == "array"]
+    arrays = [i for i, (kind, *_) in enumerate(nodes_of(of_call)) if kind == "array"]
+    assert of_call._arrays() == arrays
     assert of_call._key_paths() == [of_call._key_path(i) for i in arrays]

@@ -11,7 +11,18 @@ from typing import Any
 
 import core_support as cs
 import pytest
-from core_support import Array, Box, Described, Linear, LoudPoint, core, identical, layout, testing
+from core_support import (
+    Array,
+    Box,
+    Described,
+    Linear,
+    LoudPoint,
+    core,
+    identical,
+    layout,
+    nodes_of,
+    testing,
+)
 from outcome_support import raised
 from statics_support import Factory, MyStr, check_all_differ, equal_copy
 from trees_support import trees
@@ -30,7 +41,7 @@ def test_round_trip(registry: Any, name: str) -> None:
             again, other = core.flatten(registry, one)
             assert identical(again, arrays)
             assert other == structure and hash(other) == hash(structure)
-            assert repr(other) == repr(structure) and other._nodes() == structure._nodes()
+            assert repr(other) == repr(structure) and nodes_of(other) == nodes_of(structure)
         keys = [[k[0] if type(k) is tuple else k for k in p] for p in structure._key_paths()]
         _, structure = core.tree_flatten(registry, tree, ("arrays",), None)
         assert structure.paths == tuple(".".join(map(str, path)) for path in keys)
