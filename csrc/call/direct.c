@@ -136,7 +136,7 @@ run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *bega
 {
     unsigned long long ran;
     PyObject *results = fj_direct_entry_run(entry, self->context, args, began, &ran);
-    if (results != NULL && fj_direct_entry_learns(entry)) {
+    if (results != NULL && fj_direct_entry_tracks_results(entry)) {
         int learned;
         FJ_LOCKED(self, learned = fj_direct_entry_remember(entry, self->context, results));
         if (learned < 0) {
@@ -247,7 +247,7 @@ direct_clear(PyObject *op)
 {
     FjDirect *self = (FjDirect *)op;
     fj_direct_entries_drop(&self->entries);
-    Py_CLEAR(self->entries.refusal);
+    Py_CLEAR(self->entries.why_no_plan);
     return 0;
 }
 
@@ -315,16 +315,16 @@ direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
+direct_get_why_no_plan(PyObject *op, void *Py_UNUSED(closure))
 {
-    PyObject *refusal = NULL;
-    for (int i = 0; i < FJ_LANES && refusal == NULL; i++) {
+    PyObject *why_no_plan = NULL;
+    for (int i = 0; i < FJ_LANES && why_no_plan == NULL; i++) {
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
-            FJ_LOCKED(lane, refusal = Py_XNewRef(lane->entries.refusal));
+            FJ_LOCKED(lane, why_no_plan = Py_XNewRef(lane->entries.why_no_plan));
         }
     }
-    return refusal == NULL ? Py_NewRef(Py_None) : refusal;
+    return why_no_plan == NULL ? Py_NewRef(Py_None) : why_no_plan;
 }
 
 static PyMethodDef direct_methods[] = {
@@ -344,7 +344,7 @@ static PyMemberDef direct_members[] = {
 
 static PyGetSetDef direct_getset[] = {
     {"counts", direct_get_counts, NULL, NULL, NULL},
-    {"refusal", direct_get_refusal, NULL, NULL, NULL},
+    {"why_no_plan", direct_get_why_no_plan, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -346,7 +346,7 @@ record_any(const Recording *r, const FjNode *node, PyObject *object)
     case FJ_OBJECT:
         return record_object(r, node, object);
     case FJ_CUSTOM:
-        return (node->flags & FJ_NODE_OWN_AUX) && record_static(r, node, object);
+        return (node->flags & FJ_NODE_IS_ITS_AUX) && record_static(r, node, object);
     case FJ_REF:
         return record_ref(argument, fj_node_number(node), object);
     default:

@@ -66,7 +66,7 @@ match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (m->attempts != NULL && m->attempts->same_object_only &&
         object != fj_structure_value(node)) {
-        m->attempts->skipped = 1;
+        m->attempts->skipped_mutable = 1;
         return 0;
     }
     return fj_structure_match(m->structure, node, object);
@@ -401,7 +401,7 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
         m->next = fj_structure_skip(m->structure, node);
         return 1;
     }
-    if (node->flags & FJ_NODE_OWN_AUX) {
+    if (node->flags & FJ_NODE_IS_ITS_AUX) {
         return match_value(m, node, fj_structure_value(node), object);
     }
     /* A tuple holds its items.  (An object can also be a tuple.) */
@@ -429,7 +429,7 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
     case FJ_DEFAULT_DICT:
         return match_dict(m, node, object);
     default:
-        return node->flags & FJ_NODE_OWN_AUX
+        return node->flags & FJ_NODE_IS_ITS_AUX
                    ? match_value(m, node, fj_structure_value(node), object)
                    : FJ_NEEDS_PYTHON;
     }
@@ -499,6 +499,6 @@ fj_match_node(FjMatcher *m, PyObject *object)
     default:
         break;
     }
-    return FJ_UNLIKELY(node->flags & FJ_NODE_DEEP) ? match_deep(m, node, object)
-                                                   : match_container(m, node, object);
+    return FJ_UNLIKELY(node->flags & FJ_NODE_CHECKS_STACK) ? match_deep(m, node, object)
+                                                           : match_container(m, node, object);
 }

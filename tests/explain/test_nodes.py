@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from filterjit import _core
-from filterjit._trees._nodes import Nodes, types_of
+from filterjit._trees._nodes import Nodes
 from filterjit._trees._registry import registry
 
 X, Y = jnp.zeros(2), jnp.ones(3)
@@ -91,7 +91,3 @@ def test_spans() -> None:
     for path in ((3,), (0, 2), (0, 0, 0)):
         with pytest.raises(IndexError):
             nodes.span(*path)
-
-
-def test_types() -> None:
-    assert types_of(nodes_of([{"a": X}, (1,), Raises()]).structure) == {dict}

@@ -38,7 +38,7 @@ def counts(f: Any) -> dict[str, int]:
 
 def refusals(f: Any) -> list[str | None]:
     """Returns why there was no plan, for each variant of a jitted function."""
-    return [variant._call.refusal for variant in _variants(f)]
+    return [variant._call.why_no_plan for variant in _variants(f)]
 
 
 def _variants(f: Any) -> list[Any]:

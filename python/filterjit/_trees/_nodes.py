@@ -167,8 +167,3 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
 
 def root_of(structure: _core.Structure) -> Node:
     return Node(0, *structure._node(0))
-
-
-def types_of(structure: _core.Structure) -> set[type]:
-    """Returns the classes of the objects in a structure, except tuples and lists."""
-    return {node.type for node, _ in walk(structure) if node.type is not None}
