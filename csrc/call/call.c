@@ -9,8 +9,8 @@
  *   call   Calls the variant's callable, a Direct, with the arrays.
  *   build  Builds the user's tree (build.c) from the Output that the callable returned.
  *
- * Python does everything else, in hooks (call_hooks.c).  A hit calls only one of them: `run`,
- * if the program can raise.
+ * Python does everything else, in hooks (call_hooks.c).  A hit calls at most one of
+ * them: `run`, or `finish` if only an older trace of its variant can raise.
  *
  * Python code can run in each step: see the files above.  The call step can run any code,
  * including a call of the same FilterJit.  So a call owns a reference to the variant.  From
@@ -101,15 +101,16 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     return found > 0 ? other : NULL;
 }
 
-/* Checks the arguments, with this Structure.  -1 with an error, or if the check gives up. */
+/* Checks the arguments, with this Structure.  -1 with an error, or without one if the check
+ * gives up: the caller uses Flax.  */
 static int
-accept_arguments(Call *call, const FjStructure *structure, int is_new)
+accept_arguments(Call *call, const FjStructure *structure, int was_flattened)
 {
     if (FJ_LIKELY(call->check == NULL)) {
         return structure == NULL ? -1 : 0;
     }
     PyObject *const *arrays = call->arrays.items + PyTuple_GET_SIZE(call->self->arrays);
-    return call->check->accept(call->check, structure, arrays, is_new) > 0 ? 0 : -1;
+    return call->check->accept(call->check, structure, arrays, was_flattened) > 0 ? 0 : -1;
 }
 
 /* Returns the Structure of the arguments, or NULL with an error or if the check gives up. */
@@ -218,7 +219,8 @@ static inline FjVariant *
 predict(Call *call)
 {
     FjVariant *predicted = call->last;
-    if (FJ_LIKELY(predicted != NULL && FJ_LOAD_SIZE(predicted->next_variant) == 0)) {
+    if (FJ_LIKELY(predicted != NULL &&
+                  FJ_LOAD_SIZE(predicted->next_variant) == 0)) { /* itself */
         call->last = NULL;
     }
     else if (predicted != NULL) {
@@ -321,10 +323,10 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(output->structure != NULL)) {
         call->uncompiled = 1;
     }
-    int is_new = FJ_LOAD_SIZE(variant->num_traces) != call->traces_before ||
-                 call->uncompiled ||
-                 fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_NO;
-    if (FJ_UNLIKELY(is_new && !call->run_by_hook) &&
+    int needs_finish = FJ_LOAD_SIZE(variant->num_traces) != call->traces_before ||
+                       call->uncompiled ||
+                       fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_NO;
+    if (FJ_UNLIKELY(needs_finish && !call->run_by_hook) &&
         fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
         goto done;
     }

@@ -12,11 +12,11 @@ PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject
 typedef struct FjArgumentsCheck FjArgumentsCheck;
 struct FjArgumentsCheck {
     /* (P) 1, 0 to give the call up, or -1 with an error.  The arguments have this Structure,
-     * `arrays` and the numbered `self->objects`.  `is_new` after flattening: a matched
+     * `arrays` and the numbered `self->objects`.  `was_flattened`: a matched
      * Structure was accepted earlier.  `structure` is NULL, with an error, if flattening
      * failed. */
     int (*accept)(FjArgumentsCheck *self, const FjStructure *structure,
-                  PyObject *const *arrays, int is_new);
+                  PyObject *const *arrays, int was_flattened);
     FjLeafBuf objects; /* initially empty */
 };
 

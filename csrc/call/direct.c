@@ -30,7 +30,8 @@
 #include "call/variant.h"
 
 #define FEW 8 /* arguments that fit on the stack */
-/* jax.jit collects in each call if there is garbage, but C can't ask (FJ_COLLECT). */
+/* jax.jit collects in each call if there is garbage (objects that other
+ * threads couldn't free), but C can't ask (FJ_COLLECT). */
 #define CALLS_PER_COLLECTION 16
 
 typedef struct {
@@ -116,7 +117,7 @@ pass_on(FjDirect *self, int route, FjDirectEntry *entry, PyObject *const *args, 
     if (entry != NULL) {
         FJ_LOCK(self);
         /* An Output without a trace number bypassed JAX (jax_disable_jit). */
-        if (entry->execute == NULL && output != NULL &&
+        if (entry->execute == NULL /* it has no plan yet */ && output != NULL &&
             Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
             ((FjOutput *)output)->trace >= 0) {
             entry->has_run = 1;
@@ -129,8 +130,8 @@ pass_on(FjDirect *self, int route, FjDirectEntry *entry, PyObject *const *args, 
     return output;
 }
 
-/* (P) Runs an entry that the call matches, and learns from its results.  `*began`: the device
- * has started. */
+/* (P) Runs an entry that the call matches, and remembers its results: often they are the next
+ * call's arguments, and needn't be checked.  `*began`: the device has started. */
 static PyObject *
 run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *began)
 {

@@ -103,12 +103,12 @@ hand_over_error(VariableCall *call)
 /* An FjArgumentsCheck: checks that the Variables in the arguments can be updated. */
 static int
 accept(FjArgumentsCheck *check, const FjStructure *structure, PyObject *const *arrays,
-       int is_new)
+       int was_flattened)
 {
     VariableCall *call = (VariableCall *)check;
     const FjVariableRules *rules = &call->self->rules;
     int result = structure == NULL ? -1 : 1;
-    if (result > 0 && is_new) {
+    if (result > 0 && was_flattened) {
         result =
             fj_variables_check_structure(rules, structure, &check->objects, 0, &call->reason);
     }

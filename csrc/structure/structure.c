@@ -19,7 +19,7 @@ fj_structure_new(FjRegistry *registry)
     self->nodes = NULL;
     self->info = NULL;
     self->count = self->capacity = self->open_nodes = 0;
-    self->num_identities = self->num_refs = 0;
+    self->num_numbered = self->num_refs = 0;
     self->identities = NULL;
     self->open_leaves = 0;
     self->paths = NULL;

@@ -70,7 +70,7 @@
  * =======
  * A Flax NNX Module or Variable is one object wherever it occurs in the arguments of a call.
  * The Registry lists these types in `by_identity`.  Their instances are numbered in node
- * order, and their nodes have FJ_NODE_IDENTITY.  Each further occurrence is a REF to this
+ * order, and their nodes have FJ_NODE_NUMBERED.  Each further occurrence is a REF to this
  * number, without children or leaves.  A net that uses one embedding `e`, with the array t, at
  * both ends,
  *
@@ -108,7 +108,7 @@ enum {
                                  * flattened, but it can become one; never FIXED */
     FJ_NODE_CHECKS_STACK = 128, /* the depth is a multiple of FJ_STRUCTURE_STACK_STEP */
     FJ_NODE_IS_ITS_AUX = 256,   /* CUSTOM: no children, and the object is its own aux data */
-    FJ_NODE_IDENTITY = 512,     /* MODULE, OBJECT, CUSTOM: numbered, see Sharing */
+    FJ_NODE_NUMBERED = 512,     /* MODULE, OBJECT, CUSTOM: numbered, see Sharing */
     FJ_NODE_ARGUMENT = 1024,    /* STATIC: a whole static argument, not a leaf of one */
     FJ_NODE_NUMBERS = 2048,     /* ARRAY: types in `traced_in` (registry.h) match too */
 };
@@ -187,17 +187,17 @@ struct FjStructure {
     FjNodeInfo *info; /* parallel to `nodes`, in the same allocation */
     uint32_t count;
     uint32_t capacity;
-    Py_ssize_t open_leaves;  /* ARRAY nodes: leaves that need a value to build a tree */
-    PyObject *paths;         /* tuple of the paths of the open leaves (owned), or NULL */
-    int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
-    int may_run_python;      /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
-                              * CUSTOM without IS_ITS_AUX, ORDERED_DICT, a dict without PLAIN_KEYS,
-                              * OBJECT without plain fields, or a snapshot that may */
-    uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
-    uint32_t num_refs;       /* REF nodes */
-    uint32_t *identities;    /* the node index of each number, or NULL */
-    uint32_t open_nodes;     /* appended and not yet closed */
-    int hashed;              /* fj_structure_hash has succeeded */
+    Py_ssize_t open_leaves; /* ARRAY nodes: leaves that need a value to build a tree */
+    PyObject *paths;        /* tuple of the paths of the open leaves (owned), or NULL */
+    int is_tree_structure;  /* from fj_flatten_leaves: every leaf is an array */
+    int may_run_python;     /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
+                             * CUSTOM without IS_ITS_AUX, ORDERED_DICT, a dict without PLAIN_KEYS,
+                             * OBJECT without plain fields, or a snapshot that may */
+    uint32_t num_numbered;  /* nodes with FJ_NODE_NUMBERED */
+    uint32_t num_refs;      /* REF nodes */
+    uint32_t *identities;   /* the node index of each number, or NULL */
+    uint32_t open_nodes;    /* appended and not yet closed */
+    int hashed;             /* fj_structure_hash has succeeded */
     Py_hash_t hash;
     PyObject *weakrefs;
 };
@@ -221,7 +221,7 @@ fj_structure_type(const FjStructure *structure, const FjNode *node)
 static inline int
 fj_node_has_number(const FjNode *node)
 {
-    return node->code > FJ_NONE && (node->flags & FJ_NODE_IDENTITY);
+    return node->code > FJ_NONE && (node->flags & FJ_NODE_NUMBERED);
 }
 
 /* True if an ARRAY node also takes this leaf's type: `traced_in` (registry.h). */
