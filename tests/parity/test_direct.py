@@ -1,5 +1,5 @@
-"""Direct calls with all kinds of arrays, NumPy's arrays and numbers among them, in all forms of calling,
-under transformations, and beside effects: an executable does not check what it is given.
+"""Direct calls with all kinds of arrays, under transformations, and beside effects: an executable does
+not check what it is given.
 
 Where ``jax.jit`` takes the same function, all calls are made with it too, and both must do the same.
 """
