@@ -23,13 +23,10 @@ from filterjit._call import _miss
 from support.comparison import Jit, Traces
 from support.lifetimes import collect, freed
 from support.nodes import Custom
+from support.statics import Thing
 from support.trees import ONE
 
 X = jnp.arange(3.0)
-
-
-class Token:
-    """A static value to which weak references can be made."""
 
 
 def of_a_local_class(token: Any) -> Any:
@@ -82,7 +79,7 @@ class Trainer:
     """An object of a class that lives forever."""
 
     def __init__(self) -> None:
-        self.token, self.traces = Token(), Traces()
+        self.token, self.traces = Thing(), Traces()
 
     def step(self, x: Any, s: Any = None) -> Any:
         self.traces.tick()
@@ -120,7 +117,7 @@ METHODS: dict[str, Callable[[Jit, Any], Any]] = {
 
 def of_a_function(form: str) -> list[Any]:
     """A jitted function, its static values and its programs die together."""
-    token = Token()
+    token = Thing()
     fun = FUNCTIONS[form](token)
     f = filterjit.filter_jit(fun)
     f(ONE, token), f(ONE, [token, 1]), f(X, token)
@@ -315,7 +312,7 @@ def test_evicted_variants_die() -> None:
     f(X, 0)
     before, refs = executables(), []
     for _ in range(6):
-        s = Token()
+        s = Thing()
         f(X, s)
         refs.append((weakref.ref(s), weakref.ref(f.variants[-1])))
         del s

@@ -14,6 +14,7 @@ import pytest
 from support.comparison import Jit, Traces, comparable, on_both
 from support.features import attributes, kind
 from support.modules import Module, OwnEquality
+from support.statics import Unhashable
 from support.trees import ARRAY, MODULES, ONE, TREES, identity
 
 EVERY = TREES | {f"Modules: {name}": make for name, make in MODULES.items()}
@@ -109,13 +110,6 @@ def test_shared_containers_are_separated(jit: Jit) -> Any:
 @on_both
 def test_static_results_are_the_very_objects(jit: Jit) -> Any:
     """They need no hash."""
-
-    class Unhashable:
-        __hash__ = None  # type: ignore[assignment]
-
-        def __repr__(self) -> str:
-            return "Unhashable"
-
     value = Unhashable()
     f = jit(lambda x: (x, value, identity, {1, 2}, bytearray(b"a")))
     first, second = f(ONE), f(ONE)
