@@ -271,18 +271,14 @@ def _seconds(implementation: str, step: Step, number: int) -> float:
         return (time.perf_counter() - start) / number
 
 
-def start(name: str, implementation: str) -> Step:
-    """Returns a step of the program, which is already traced and compiled."""
-    with IMPLEMENTATIONS[implementation]():
-        step = PROGRAMS[name]()
-        for _ in range(3):
-            step()
-    return step
-
-
 def measure(name: str, seconds: float) -> list[str]:
     """Times a program on both implementations, alternately, for about `seconds`."""
-    timers = {x: functools.partial(_seconds, x, start(name, x)) for x in IMPLEMENTATIONS}
+    timers = {}
+    for x, implementation in IMPLEMENTATIONS.items():
+        with implementation():
+            step = PROGRAMS[name]()
+        _seconds(x, step, 3)  # traces and compiles
+        timers[x] = functools.partial(_seconds, x, step)
     best = best_of(timers, seconds)
     times = [f"{1e6 * best[x]:,.0f}" for x in IMPLEMENTATIONS]
     return [str(PROGRAMS[name].__doc__), *times, f"{best['equinox'] / best['filterjit']:.1f}x"]

@@ -110,10 +110,7 @@ def check_nothing_is_left() -> None:
 
 def check_disagree() -> None:
     x = made()
-    f = filter_jit(
-        lambda x, config: x * config["scale"] + config.get("new", 0),
-        in_shardings={"x": P("data")}, mesh=MESH,
-    )  # fmt: skip
+    f = filter_jit(lambda x, config: x * config["scale"] + config.get("new", 0), **SHARDED)
     f(x, {"scale": 2.0, "name": "a"})
     f(x, {"scale": 2.0, "name": "a"})
     text = raised(f, x, {"scale": 5.0 + (index == 1), "name": "a"})
@@ -128,7 +125,8 @@ def check_disagree() -> None:
     f(x, {"scale": 8.0, "name": str(index)})  # which the program does not use
     assert raised(f, x, {"scale": 10.0 + index})
     # What is passed, captured or a default.
-    g = filter_jit(lambda x, number, *static: x + number(*static), same_on_all_processes=True)
+    checked = functools.partial(filter_jit, same_on_all_processes=True)
+    g = checked(lambda x, number, *static: x + number(*static))
     for number, *static in (
         (lambda s: len(s.value), Shown(frozenset("abc"[: 2 + (index == 1)]))),
         (lambda f: f(jnp.ones((2, 3))).shape[0], functools.partial(jnp.sum, axis=index == 1)),
@@ -136,35 +134,29 @@ def check_disagree() -> None:
         (lambda s: len(s.__name__), [Config, Shown][index == 1]),
     ):
         assert raised(g, x, number, *static)
-    h = filter_jit(lambda x, f: f(x), same_on_all_processes=True)
-    text = raised(h, x, [jnp.sin, jnp.cos][index == 1])
+    text = raised(checked(lambda x, f: f(x)), x, [jnp.sin, jnp.cos][index == 1])
     assert "sine" in text and "cosine" in text, text
-    h = filter_jit(
-        (lambda x: x * 2) if index == 1 else (lambda x: x * 3), same_on_all_processes=True
-    )
-    assert "dense<3.0" in raised(h, x)
+    assert "dense<3.0" in raised(checked([lambda x: x * 3, lambda x: x * 2][index == 1]), x)
     scale = 1.0 + (index == 1)
     inner, other = (lambda x: x * scale), (lambda x: x * 7)
-    assert raised(filter_jit(lambda x, *, by=scale: x * by, same_on_all_processes=True), x)
+    assert raised(checked(lambda x, *, by=scale: x * by), x)
     for make in (jax.jit, jax.checkpoint, functools.partial, jax.vmap, lambda f: f):
         wrapped, same = make(inner), make(other)
-        assert raised(filter_jit(lambda x, f=wrapped: f(x), same_on_all_processes=True), x)
-        filter_jit(lambda x, f=same: f(x), same_on_all_processes=True)(x)
+        assert raised(checked(lambda x, f=wrapped: f(x)), x)
+        checked(lambda x, f=same: f(x))(x)
     # What a program does not use, or what is the same in it: a logger or a file may be another one.
     with open(__file__ if index else sys.executable, "rb") as here:
-        filter_jit(lambda x: (here.name, x * 2)[1], same_on_all_processes=True)(x)
+        checked(lambda x: (here.name, x * 2)[1])(x)
     held = logging.getLogger(str(index)), threading.Lock(), Path(str(index)), Shown(index), Config()
-    k = filter_jit(lambda x, *static: (held, x - 1)[1], same_on_all_processes=True)
+    k = checked(lambda x, *static: (held, x - 1)[1])
     k(x, *held)
     k(x, {str(index): index}, frozenset("abcdef"))
-    off = filter_jit(lambda x, n: x, in_shardings={"x": P("data")}, mesh=MESH,
-                     same_on_all_processes=False)  # fmt: skip
-    off(x, index)
+    filter_jit(lambda x, n: x, same_on_all_processes=False, **SHARDED)(x, index)
     # Programs that each process runs on devices of its own.
     local = jax.make_mesh((2,), ("data",), devices=jax.local_devices())
     alone = filter_jit(lambda x, n: x + n, in_shardings={"x": NamedSharding(local, P("data"))})
     assert float(np.asarray(alone(jnp.ones(2), index))[0]) == 1 + index
-    beside = filter_jit(lambda x, n: x * n, same_on_all_processes=True)
+    beside = checked(lambda x, n: x * n)
     for y in (jnp.ones(2), np.ones(3), jax.device_put(jnp.ones(2), jax.local_devices()[1])):
         assert float(np.asarray(beside(y, 3))[0]) == 3
         assert "different programs" in raised(beside, y, 4 + index)
@@ -310,9 +302,7 @@ def check_raises() -> None:
         assert "process 1 raises filterjit" in str(e) and "compiles again" in str(e), e
     # Rules that raise on one process.
     rules = ShardingRules({"**": lambda x, mesh: P("data") if index != 1 else P("data", "data")})
-    r = filter_jit(
-        lambda tree: jax.tree.map(lambda x: x + 1, tree), in_shardings={"tree": rules}, mesh=MESH
-    )
+    r = filter_jit(lambda tree: tree["a"] + 1, in_shardings={"tree": rules}, mesh=MESH)
     e, seconds = error_of(r, {"a": x})
     assert isinstance(e, ValueError if index == 1 else filterjit.ProcessMismatchError), e
     assert seconds < 20, seconds

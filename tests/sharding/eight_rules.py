@@ -1,7 +1,8 @@
 """`ShardingRules`, `fsdp` and `place`."""
 
+import collections
 import inspect
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ import optax
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from sharding_support import AUTO, EXPLICIT, make_model, mesh_of, specs
+from sharding_support import AUTO, EXPLICIT, KINDS, make_model, mesh_of, specs
 
 from filterjit import Filter, filter_jit, is_array, is_inexact_array
 from filterjit.sharding import ShardingRules, fsdp, place
@@ -49,7 +50,7 @@ PLACED: dict[str, tuple[Any, Any, list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@KINDS
 def test_what_is_placed_where(kind: Any) -> None:
     mesh = mesh_of(kind, (2, 4))
     for name, (rules, tree, expected) in PLACED.items():
@@ -92,14 +93,8 @@ def test_states_of_other_shapes_are_replicated() -> None:
     assert specs(factored.v["b"]) == [("data",)]
 
 
-class Layer(NamedTuple):
-    w: Any
-    b: Any
-
-
-class Layers(NamedTuple):
-    first: Any
-    second: Any
+Layer = collections.namedtuple("Layer", ["w", "b"])
+Layers = collections.namedtuple("Layers", ["first", "second"])
 
 
 class Holder(eqx.Module):
