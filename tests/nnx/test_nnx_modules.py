@@ -6,10 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+import flax.errors
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import optax
 import pytest
+from flax import nnx
 
 import filterjit
 from filterjit import filter_jit
@@ -19,14 +22,9 @@ from support.comparison import on
 from support.exactness import X, changed, check_exact, look, same_as_jax
 from support.modules import Holder
 
-pytest.importorskip("flax.nnx")
-optax = pytest.importorskip("optax")
-import flax.errors  # noqa: E402
-from flax import nnx  # noqa: E402
-
 if _private.loaded("flax.typing", "HashableMapping") is None:
     pytest.skip("classes of this Flax are flattened by its functions", allow_module_level=True)
-from flax.typing import HashableMapping  # noqa: E402
+from flax.typing import HashableMapping
 
 # ---- Variables ----
 

@@ -8,9 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-
-pytest.importorskip("flax.nnx")
-
 from flax import nnx
 from flax.training.train_state import TrainState
 

@@ -38,6 +38,9 @@ def rows_and_whole(kind: Any = AUTO) -> tuple[NamedSharding, NamedSharding]:
     return NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 
 
+ROWS, WHOLE = rows_and_whole()
+
+
 def placed(tree: Any) -> list[Any]:
     """Returns where each array of a tree is, and whether it has to stay there."""
     return [
@@ -197,26 +200,24 @@ def test_changes_of_the_graph(jit: Any, kind: Any) -> Iterator[Any]:
 @in_each_mode(handed_over=True)  # tree mode, and the errors
 def test_sharing(jit: Any) -> Iterator[Any]:
     """One Variable at two places has one sharding."""
-    rows, whole = rows_and_whole()
 
     def f(model: Any, other: Any) -> Any:
         model.count[...] += 1
         return other["bias"] + model.count
 
     model = Model()
-    for shardings in ((whole, whole), (whole, rows)):
+    for shardings in ((WHOLE, WHOLE), (WHOLE, ROWS)):
         yield outcome(jit(f, in_shardings=shardings), model, {"bias": model.bias})
         yield placed(model)
-    yield outcome(jit(lambda model: model, in_shardings=(whole,), out_shardings=rows), model)
+    yield outcome(jit(lambda model: model, in_shardings=(WHOLE,), out_shardings=ROWS), model)
 
 
 @in_each_mode(modes=["graph"])
 def test_a_model_and_its_optimizer(jit: Any) -> Iterator[Any]:
-    rows, whole = rows_and_whole()
     model = Model()
     optimizer = nnx.ModelAndOptimizer(model, optax.sgd(0.1))
 
-    @jit(in_shardings=(whole, whole, rows))
+    @jit(in_shardings=(WHOLE, WHOLE, ROWS))
     def step(model: Any, optimizer: Any, x: Any) -> Any:
         optimizer.update(nnx.grad(lambda model: model(x).sum())(model))
         return model.bias.sum()
@@ -228,15 +229,13 @@ def test_a_model_and_its_optimizer(jit: Any) -> Iterator[Any]:
 
 @in_each_mode
 def test_static_arguments(jit: Any, mode: str) -> Iterator[Any]:
-    rows, whole = rows_and_whole()
-
     def f(model: Any, n: Any, x: Any) -> Any:
         model.count[...] += n
         return x * n
 
     for static in ({"static_argnums": 1}, {"static_argnames": "n"}, {"static_argnums": (1,)}):
         model = Model()
-        g = jit(f, in_shardings=(whole, rows), **static)
+        g = jit(f, in_shardings=(WHOLE, ROWS), **static)
         for n in (1, 2, 2):
             out = g(model, n, jnp.ones(8))
             yield out, placed(out), model, placed(model)
@@ -263,11 +262,10 @@ def test_a_mesh_in_force(jit: Any, mode: str) -> Iterator[Any]:
 
 @in_each_mode(modes=["graph without updates", "tree"])
 def test_prefixes_that_are_modules(jit: Any, mode: str) -> Iterator[Any]:
-    rows, whole = rows_and_whole()
     model = Model()
-    given = nnx.prefix(model, {nnx.Param: whole, ...: None}, graph=mode == "graph without updates")
+    given = nnx.prefix(model, {nnx.Param: WHOLE, ...: None}, graph=mode == "graph without updates")
 
-    @jit(in_shardings=(given, rows))
+    @jit(in_shardings=(given, ROWS))
     def f(model: Any, x: Any) -> Any:
         model.bias[...] += x.sum()
         model.count[...] += 1
@@ -281,26 +279,25 @@ def test_prefixes_that_are_modules(jit: Any, mode: str) -> Iterator[Any]:
 @in_each_mode(handed_over=True, again=4)
 def test_what_does_not_fit(jit: Any) -> Iterator[Any]:
     """Upstream raises its error."""
-    rows, whole = rows_and_whole()
-    f = jit(lambda model, x: x + model.count, in_shardings=(whole, rows))
+    f = jit(lambda model, x: x + model.count, in_shardings=(WHOLE, ROWS))
     model = Model()
     for x in (jnp.ones(7), jnp.ones(())):
         yield outcome(f, model, x)
-    any_number = jit(lambda *args: args, in_shardings=(whole, rows))
+    any_number = jit(lambda *args: args, in_shardings=(WHOLE, ROWS))
     for args in ((model,), (model, 1, 2)):
         yield outcome(any_number, *args)
     made = f(model, jnp.ones(8))
     yield made, placed(made)
-    for prefix in ({"a": rows}, (rows, rows), [rows]):
+    for prefix in ({"a": ROWS}, (ROWS, ROWS), [ROWS]):
         yield outcome(jit(lambda x: x * 2, out_shardings=prefix), jnp.ones(8))
-    yield outcome(jit(lambda x: {"a": x[:3]}, out_shardings={"a": rows}), jnp.ones(8))
-    yield outcome(jit(lambda x: x * 2, in_shardings=[rows]), jnp.ones(8))
+    yield outcome(jit(lambda x: {"a": x[:3]}, out_shardings={"a": ROWS}), jnp.ones(8))
+    yield outcome(jit(lambda x: x * 2, in_shardings=[ROWS]), jnp.ones(8))
     yield outcome(jit, lambda x: x * 2, in_shardings=("data",))
 
 
 @ALL
 def test_calls_after_one_that_does_not_fit(mode: str) -> None:
-    f = filterjit.nnx.jit(lambda x: x * 2, in_shardings=rows_and_whole()[0], **MODES[mode])
+    f = filterjit.nnx.jit(lambda x: x * 2, in_shardings=ROWS, **MODES[mode])
     with pytest.raises(ValueError, match=r"size is 7|divisible by 8"):
         f(jnp.ones(7))
     for _ in range(3):
@@ -311,8 +308,7 @@ def test_calls_after_one_that_does_not_fit(mode: str) -> None:
 @ALL
 def test_arguments_by_name(mode: str) -> None:
     """They have the sharding of their position; upstream refuses them."""
-    rows = NamedSharding(mesh_of(), P("data"))
-    f = filterjit.nnx.jit(lambda m, x: x + m.count, in_shardings=(None, rows), **MODES[mode])
+    f = filterjit.nnx.jit(lambda m, x: x + m.count, in_shardings=(None, ROWS), **MODES[mode])
     model = Model()
     for out in (f(model, jnp.ones(8)), f(model, jnp.ones(8)), f(model, x=jnp.ones(8))):
         assert out.sharding.spec == P("data")
@@ -320,15 +316,13 @@ def test_arguments_by_name(mode: str) -> None:
 
 
 def test_explain_and_cached_partials() -> None:
-    rows, whole = rows_and_whole()
-
     def f(model: Any, x: Any) -> Any:
         model.count[...] += 1
         return x * model.count
 
     found = []
     for library in (nnx, filterjit.nnx):
-        model, jitted = Model(), library.jit(f, in_shardings=(whole, rows))
+        model, jitted = Model(), library.jit(f, in_shardings=(WHOLE, ROWS))
         g = library.cached_partial(jitted, model)
         for _ in range(3):
             out = g(jnp.ones(8))
