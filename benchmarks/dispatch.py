@@ -3,19 +3,14 @@
     python benchmarks/dispatch.py [--quick] [--times] [--markdown] [--case NAME] [--peer NAME]
                                   [--until {return,each}]
 
-Each case runs in its own process, in which the peers run alternately, in batches of a few
-milliseconds. The fastest batch of each counts (see `timing`).
+Each case runs in its own process. Dispatch is the time until the call returns. JAX runs the smallest
+programs inside the call: these are called many times in a row, which is the most exact. JAX runs
+larger programs (`Case.lasts`, and all programs on a GPU) in another thread. Calls in a row would then
+wait for each other's programs, so each of these calls is timed on its own (`timing.one_by_one`).
+Equinox waits for the device before a call returns. This wait is part of the cost and counts.
 
-Dispatch is the time until the call returns. JAX runs the smallest programs inside the call: these
-are called many times in a row, which is the most exact. JAX runs larger programs (`Case.lasts`, and
-all programs on a GPU) in another thread. Calls in a row would then wait for each other's programs,
-and the result would be the time of the device where the device is slower. Therefore each of these
-calls is timed on its own and starts on an idle device: its results are waited for while the clock
-is stopped, and the median of a batch is taken. Equinox waits for the device before a call returns.
-This wait is part of the cost of the call and counts.
-
-A program that needs each result waits with the other peers too. One more table has the time of a
-call in a loop that waits for each result: dispatch and device together. Cases whose calls run no program are left out there.
+One more table has the time of a call in a loop that waits for each result: dispatch and device
+together. Cases whose calls run no program are left out there.
 """
 
 import argparse

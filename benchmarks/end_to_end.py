@@ -2,10 +2,8 @@
 
     python benchmarks/end_to_end.py [--quick] [--markdown] [PROGRAM ...]
 
-The programs are written for Equinox. Each runs twice in one process: as it is, and inside
-`filterjit.install()`. The two run alternately, so that other load on the machine affects both,
-and the fastest batch of steps of each counts. Unlike in dispatch.py, the time of the device is
-included: the ratio is the gain of a user.
+The programs are written for Equinox. Each runs as it is and inside `filterjit.install()`. Unlike in
+dispatch.py, the time of the device is included: the ratio is the gain of a user.
 
 `server` is a server that gets batches of 1 to 39 rows, without and with `filterjit.pad_to`.
 """

@@ -4,8 +4,7 @@
 
 The table of random orders has the time of a call over that of calls of one variant, and that time
 beside `equinox.filter_jit` and `jax.jit` with the static part as a static argument. The second table
-has the time of the first 200 calls of a program with few arrays, over that of `jax.jit`. Each batch
-is new and interleaved with the others, and the best counts.
+has the time of the first 200 calls of a program with few arrays, over that of `jax.jit`.
 """
 
 import functools

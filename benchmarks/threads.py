@@ -4,8 +4,7 @@
 
 A call adds up a dict of 20 arrays. Each thread has arrays of its own. The table has the calls a
 second of one thread, over those of `jax.jit`, and of two threads over one of the same peer: where
-each has a jitted function of its own, and where both call one. The peers run alternately, and the
-best round of each counts.
+each has a jitted function of its own, and where both call one.
 """
 
 import argparse

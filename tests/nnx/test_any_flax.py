@@ -74,4 +74,4 @@ def test_a_step_that_updates_a_model(make: Any) -> None:
     handed_over = not compat.supported
     assert bool(ours.handed_over) == handed_over
     assert ("this version of Flax or JAX is not supported" in str(ours.report())) == handed_over
-    assert ours.cache_info().hits == 18 or handed_over
+    assert ours.cache_info().hits >= 18 or handed_over
