@@ -123,15 +123,6 @@ def test_a_model_that_the_first_call_places(returned: bool, kind: Any) -> None:
     assert row_of(f)["compiles"] == 1 + (not returned)
 
 
-def sharded(mesh: Any, rules: Any = RULES) -> Any:
-    return filter_jit(
-        lambda model, x, n: (jax.vmap(model)(x) * n, model),
-        in_shardings={"model": rules, "x": P("data")},
-        out_shardings=(P("data"), rules),
-        mesh=mesh,
-    )
-
-
 @KINDS
 def test_files(kind: Any, tmp_path: Path) -> None:
     """A file has the programs of several placements; each is found by where the arrays are."""
@@ -178,26 +169,28 @@ def test_arrays_in_the_function(tmp_path: Path) -> None:
 def test_warm_up_with_shardings_in_its_specs() -> None:
     mesh = mesh_of()
 
-    def spec(mesh: Any, *entries: Any, shape: tuple[int, ...] = (16, 8)) -> Any:
+    def spec(*entries: Any, shape: tuple[int, ...]) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*entries)))
 
     compiles: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiles.append(event) if "backend_compile" in event else None
     )
-    for f, arguments in (
-        (filter_jit(lambda m, x: jax.vmap(m)(x)), (make_model(), P("data"))),
-        (sharded(mesh), (make_model(), P("data"), 2)),
-    ):
-        model = place(arguments[0], RULES, mesh)
-        like = jax.tree.map(
-            lambda a: spec(mesh, *a.sharding.spec, shape=a.shape) if eqx.is_array(a) else a, model
-        )
-        rest = arguments[2:]
-        warmed = f.warm_up_all([((like, spec(mesh, "data"), *rest), {}),
-                            ((like, spec(mesh, "data", shape=(32, 8)), *rest), {})])  # fmt: skip
-        assert warmed == {}
-        batches = [place(np.ones((n, 8), np.float32), P("data"), mesh) for n in (16, 32)]
+    alone = filter_jit(lambda model, x: jax.vmap(model)(x))
+    sharded = filter_jit(
+        lambda model, x, n: (jax.vmap(model)(x) * n, model),
+        in_shardings={"model": RULES, "x": P("data")},
+        out_shardings=(P("data"), RULES),
+        mesh=mesh,
+    )
+    model = place(make_model(), RULES, mesh)
+    like = jax.tree.map(
+        lambda a: spec(*a.sharding.spec, shape=a.shape) if eqx.is_array(a) else a, model
+    )
+    batches = [place(np.ones((n, 8), np.float32), P("data"), mesh) for n in (16, 32)]
+    for f, rest in ((alone, ()), (sharded, (2,))):
+        specs_of = [(like, spec("data", shape=x.shape), *rest) for x in batches]
+        assert f.warm_up_all([(args, {}) for args in specs_of]) == {}
         compiles.clear()
         for x in batches:
             f(model, x, *rest)
