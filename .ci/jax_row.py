@@ -12,69 +12,48 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
 TESTS = [f"tests/{name}" for name in ("parity", "structs", "eqx", "nnx")]
 PYTEST = ("-X", "faulthandler", "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "-rs")
 RATIOS = ("mlp", "transformer", "dict_100")
-MEASURE = """
-import sys
-from cases import CASES
-from dispatch import measure
-row = measure(CASES[sys.argv[1]](), ["filterjit", "flat"], ["return"], 3)["return"]
-print(row.ratio("filterjit", "flat"))
-"""
 
 
-def run(*command: str, **variables: str) -> tuple[int, str]:
-    """Runs Python. Returns its exit status, and its output, which is shown as well."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **variables}
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
+def run(*command: str, out: Any = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, stdout=out, encoding="utf-8"
     )
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        lines.append(line)
-    return process.wait(), "".join(lines)
-
-
-def program() -> str:
-    """Returns the first program of README.md."""
-    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 def ratio(case: str) -> str:
-    status, out = run("-c", MEASURE, case, PYTHONPATH=str(ROOT / "benchmarks"))
-    return "failed" if status else f"{float(out.split()[-1]):.2f}"
+    options = ("--case", case, "--peer", "flat", "--until", "return")
+    done = run("benchmarks/dispatch.py", *options, out=subprocess.PIPE)
+    return "failed" if done.returncode else re.findall(r"([\d.]+)x$", done.stdout, re.M)[-1]
 
 
 def main() -> int:
     row, *arguments = sys.argv[1:]
     started = time.perf_counter()
-    wrong, _ = run("-c", program())
+    program = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    wrong = run("-c", program[1]).returncode
     ratios = [ratio(case) for case in RATIOS]
     if not any(x.startswith("tests") for x in arguments):
         arguments += TESTS
-    failed, out = run(*PYTEST, "-m", "not slow and not thorough", *arguments)
-    counts = {
-        what: count for count, what in re.findall(r"(\d+) (passed|failed|skipped|error)", out)
-    }
+    report = f"{row}.xml"
+    most = ("-m", "not slow and not thorough", f"--junit-xml={Path(report).resolve()}")
+    failed = run(*PYTEST, *most, *arguments).returncode
+    suite = ElementTree.parse(report).getroot()[0].attrib
+    all_of, skipped = int(suite["tests"]), int(suite["skipped"])
+    broken = int(suite["failures"]) + int(suite["errors"])
     versions = [importlib.metadata.version(x) for x in ("jax", "equinox", "flax")]
     cells = [
-        versions[0], platform.python_version(), *versions[1:],
-        "fails" if wrong else "runs", counts.get("passed", "0"), counts.get("skipped", "0"),
-        str(int(counts.get("failed", 0)) + int(counts.get("error", 0))), *ratios,
+        versions[0], platform.python_version(), *versions[1:], "fails" if wrong else "runs",
+        all_of - skipped - broken, skipped, broken, *ratios,
     ]  # fmt: skip
-    Path(row).write_text(f"| {' | '.join(cells)} |\n", "utf-8")
+    Path(row).write_text(f"| {' | '.join(map(str, cells))} |\n", "utf-8")
     print(f"JAX {versions[0]}: {time.perf_counter() - started:.0f} s")
     return failed or wrong
 

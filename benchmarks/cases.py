@@ -7,6 +7,7 @@ arrays.
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import optax
+
+if "JAX_PLATFORMS" not in os.environ:
+    jax.config.update("jax_platforms", "cpu")
 
 Call = Callable[[], Any]
 Decorator = Callable[[Any], Any]
@@ -36,7 +40,7 @@ class Case:
             training loop.
         others: further positional arguments; the calls alternate between these and `args`.
         decorated: for cases that are not just ``jit(function)(*args, **kwargs)``: takes a
-            decorator like ``filter_jit`` and returns the call.
+            decorator like ``filter_jit`` and the arguments, and returns the call.
         makes_function: the call makes a jitted function and returns it.
         lasts: the program takes so long, even on a CPU, that the call returns before it ends.
         nested: the call traces a function that calls the jitted one, and returns the trace.
@@ -49,7 +53,7 @@ class Case:
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     carried: int = 0
     others: tuple[tuple[Any, ...], ...] = ()
-    decorated: Callable[[Decorator], Call] | None = None
+    decorated: Callable[..., Call] | None = None
     makes_function: bool = False
     lasts: bool = False
     nested: bool = False
@@ -119,18 +123,6 @@ def dict_of(number: int, numpy: int = 0) -> tuple[Any]:
     """Returns a dict of arrays, the last ones of NumPy."""
     tree: dict[str, Any] = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(number - numpy)}
     return (tree | {f"zz_{i}": np.full((), float(i), np.float32) for i in range(numpy)},)
-
-
-def _agent_step(state: Any, observation: Any, reward: Any, done: Any) -> Any:
-    model, total = state
-    action = jnp.argmax(model(observation))
-    return (model, jnp.where(done, 0.0, total + reward)), action
-
-
-def _agent() -> tuple[Any, ...]:
-    """What the environment returns is NumPy's, the state is fed back."""
-    state = _mlp(2**5), jnp.zeros(())
-    return state, np.ones(8, np.float32), np.float32(0.5), np.bool_(False)
 
 
 class Link(eqx.Module):
@@ -243,44 +235,38 @@ class Named(eqx.Module):
         return self.scale * x + len(self.names)
 
 
-def bound_method() -> Case:
+def _scaled(self: Any, x: jax.Array) -> jax.Array:
+    return self.scale * x
+
+
+def _tiny(decorator: Decorator) -> Any:
+    class Tiny(eqx.Module):
+        scale: jax.Array
+        method = decorator(_scaled)
+
+    return Tiny(jnp.array(2.0))
+
+
+def _bound(decorator: Decorator, _: Any, x: jax.Array) -> Call:
     """``@filter_jit`` on a method."""
+    tiny = _tiny(decorator)
+    return lambda: tiny.method(x)
 
-    def scaled(self: Any, x: jax.Array) -> jax.Array:
-        return self.scale * x
 
-    def make(decorator: Decorator) -> Any:
-        class Tiny(eqx.Module):
-            scale: jax.Array
-            method = decorator(scaled)
+def _shifted(x: Any, *, shift: Any, scale: Any = 2.0, mode: str = "add") -> Any:
+    return x * scale + shift if mode == "add" else x * scale - shift
 
-        return Tiny(jnp.array(2.0))
 
-    x = jnp.array(3.0)
-
-    def decorated(decorator: Decorator) -> Call:
-        tiny = make(decorator)
-        return lambda: tiny.method(x)
-
-    args, summary = (make(lambda f: f), x), "bound method of a tiny Module"
-    return Case("bound_method", summary, scaled, args, decorated=decorated)
+def _by_keyword(decorator: Decorator, *, x: Any, shift: Any, mode: str) -> Call:
+    """Keyword arguments, dynamic and static, in another order than the parameters."""
+    jitted = decorator(_shifted)
+    return lambda: jitted(mode=mode, shift=shift, x=x)
 
 
 def kwargs() -> Case:
-    """Keyword arguments, dynamic and static, in another order than the parameters."""
-
-    def function(x: Any, *, shift: Any, scale: Any = 2.0, mode: str = "add") -> Any:
-        return x * scale + shift if mode == "add" else x * scale - shift
-
-    x, shift = jnp.array(3.0), jnp.array(1.0)
-
-    def decorated(decorator: Decorator) -> Call:
-        jitted = decorator(function)
-        return lambda: jitted(mode="subtract", shift=shift, x=x)
-
-    given = {"mode": "subtract", "shift": shift, "x": x}
+    given = {"mode": "subtract", "shift": jnp.array(1.0), "x": jnp.array(3.0)}
     summary = "keyword arguments, one of them static"
-    return Case("kwargs", summary, function, (), given, decorated=decorated)
+    return Case("kwargs", summary, _shifted, (), given, decorated=_by_keyword)
 
 
 def statics_in_turn(number: int) -> Case:
@@ -293,22 +279,6 @@ def statics_in_turn(number: int) -> Case:
 
 def _plus_one(x: jax.Array) -> jax.Array:
     return x + 1
-
-
-def make_filter_jit() -> Case:
-    """``filter_jit(f)`` itself: what making a jitted function in a loop costs."""
-    decorated = lambda decorator: lambda: decorator(_plus_one)
-    args, summary = (jnp.array(1.0),), "`filter_jit(f)` itself, not called"
-    return Case(
-        "make_filter_jit", summary, _plus_one, args, decorated=decorated, makes_function=True
-    )
-
-
-def make_and_call() -> Case:
-    """The same, then called once: the first call does the work that ``filter_jit(f)`` defers."""
-    x, summary = jnp.array(1.0), "`filter_jit(f)(x)`, recreated for each call"
-    decorated = lambda decorator: lambda: decorator(_plus_one)(x)
-    return Case("make_and_call", summary, _plus_one, (x,), decorated=decorated)
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -337,8 +307,6 @@ _add("mlp_update", UPDATED, update, _small, lasts=True)
 _add("mlp_256", "MLP 8-256x4-8, inference", infer, lambda: (_mlp(2**8), jnp.ones(8)), lasts=True)
 _add("mlp_numpy", "MLP 8-32x4-8, inference of a NumPy batch", _batched,
      lambda: _small(np.ones((32, 8), np.float32)), lasts=True)  # fmt: skip
-_add("rl_step", "step of an agent: observation, reward and done are NumPy's", _agent_step, _agent,
-     carried=1, lasts=True)  # fmt: skip
 CASES["adam_step"] = adam_step
 _add("dict_10", "dict of 10 arrays", _sum, lambda: dict_of(10))
 _add("dict_100", "dict of 100 arrays", _sum, lambda: dict_of(100))
@@ -364,8 +332,15 @@ _add("static_100k_tuple", "1 array and a tuple of 100,000 strings", _add_number,
      lambda: (tuple(_names()), jnp.array(0.0)))  # fmt: skip
 _add("static_100k_module", "a Module of an array and 100,000 strings", infer,
      lambda: (Named(tuple(_names()), jnp.array(2.0)), jnp.array(0.0)))  # fmt: skip
-CASES |= {"bound_method": bound_method, "kwargs": kwargs}
+_add("bound_method", "bound method of a tiny Module", _scaled,
+     lambda: (_tiny(lambda f: f), jnp.array(3.0)), decorated=_bound)  # fmt: skip
+CASES |= {"kwargs": kwargs}
 CASES |= {f"statics_{n}": functools.partial(statics_in_turn, n) for n in (10, 1000)}
 # How long the trace of a function takes that calls a jitted one.
 _add("nested", "MLP in a nested jit, trace of the outer", infer, _small, nested=True)
-CASES |= {"make_filter_jit": make_filter_jit, "make_and_call": make_and_call}
+# What making a jitted function in a loop costs; its first call does the work that it defers.
+_add("make_filter_jit", "`filter_jit(f)` itself, not called", _plus_one, lambda: (jnp.array(1.0),),
+     decorated=lambda decorator, x: lambda: decorator(_plus_one), makes_function=True)  # fmt: skip
+_add("make_and_call", "`filter_jit(f)(x)`, recreated for each call", _plus_one,
+     lambda: (jnp.array(1.0),),
+     decorated=lambda decorator, x: lambda: decorator(_plus_one)(x))  # fmt: skip

@@ -200,10 +200,9 @@ def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:
         aval, sharding, committed, layout = "aval", "sharding", True, "layout"
 
     names = ("aval", "sharding", "committed", "layout")
-    getters = {f"get_{name}": operator.attrgetter(name) for name in names}
     configuration = functools.partial(tuple, tuple(map(str, range(50))))  # tuple(x) is x
     context = core.DirectContext(
-        **getters,
+        **{f"get_{name}": operator.attrgetter(name) for name in names},
         array_type=Array,
         key_type=type(None),
         host_array=memoryview,
@@ -358,28 +357,21 @@ def environment() -> str:
     )
 
 
-def difference(count: int, bound: int) -> str:
-    return f"{(count - bound) / bound:+.1%}".replace("%", " %")
-
-
-def table(counts: Counts, bounds: Counts) -> str:
-    width = max(map(len, ("operation", *counts)))
-    lines = [f"{'operation':{width}}  instructions       bound  difference"]
-    for name, count in counts.items():
-        bound = bounds.get(name)
-        held = f"{bound:10,}  {difference(count, bound):>10}" if bound else f"{'-':>10}"
-        lines.append(f"{name:{width}}  {count:12,}  {held}")
-    return "\n".join(lines)
-
-
-def judge(counts: Counts, bounds: Counts) -> tuple[list[str], list[str]]:
-    """Lists the counts above their bounds by more than the tolerance, and those below."""
+def compare(counts: Counts, bounds: Counts) -> tuple[list[str], list[str]]:
+    """Prints a table. Lists the counts above their bounds by more than the tolerance, and those
+    below."""
+    width = max(map(len, counts))
     worse: list[str] = []
     better: list[str] = []
-    for name, bound in bounds.items():
-        count = counts.get(name, bound)
-        if abs(count - bound) > TOLERANCE * bound:
-            text = f"{name}: {count:,} instructions, {difference(count, bound)} of {bound:,}"
+    print(f"{'operation':{width}}  instructions       bound  difference")
+    for name, count in counts.items():
+        bound = bounds.get(name, count)
+        part = (count - bound) / bound
+        difference = f"{part:+.1%}".replace("%", " %")
+        held = f"{bound:10,}  {difference:>10}" if name in bounds else f"{'-':>10}"
+        print(f"{name:{width}}  {count:12,}  {held}")
+        if abs(part) > TOLERANCE:
+            text = f"{name}: {count:,} instructions, {difference} of {bound:,}"
             (worse if count > bound else better).append(text)
     return worse, better
 
@@ -397,12 +389,12 @@ def judge_growth(counts: Counts) -> list[str]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="fail where a count is over its bound")
     what.add_argument("--update", action="store_true", help="make these counts the bounds")
-    options = parser.parse_args(argv)
+    options = parser.parse_args()
     if shutil.which("valgrind") is None:
         print("valgrind is not installed: nothing was counted", file=sys.stderr)
         return 0 if options.check else 1
@@ -412,19 +404,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     all_bounds: dict[str, Counts] = json.loads(BOUNDS.read_text()) if BOUNDS.exists() else {}
     here = environment()
     bounds = all_bounds.get(here, {})
-    print(table(counts, bounds))
+    worse, better = compare(counts, bounds)
     if options.update:
         bounds = {name: n for name, n in counts.items() if not name.endswith(ALONE)}
         BOUNDS.write_text(json.dumps({**all_bounds, here: bounds}, indent=2, sort_keys=True) + "\n")
         return 0
     if not bounds:
         print(f"no bounds for {here}: --update makes them", file=sys.stderr)
-    worse, better = judge(counts, bounds)
     worse += judge_growth(counts)
-    for text in better:
-        print(f"better: {text}; --update tightens the bound", file=sys.stderr)
-    for text in worse:
-        print(f"worse: {text}", file=sys.stderr)
+    said = [f"better: {text}; --update tightens the bound\n" for text in better]
+    sys.stderr.writelines([*said, *(f"worse: {text}\n" for text in worse)])
     return 1 if worse and options.check else 0
 
 

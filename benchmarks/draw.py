@@ -51,17 +51,14 @@ def _pairs() -> Iterator[tuple[str, float]]:
 
 
 def _svg(width: int, height: int, title: str, shapes: Sequence[str]) -> str:
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
-            f' height="{height}" font-family="system-ui, sans-serif" font-size="14">',
-            f"<title>{title}</title>",
-            f"<style>{STYLE}</style>",
-            f'<rect width="{width}" height="{height}" class="paper"/>',
-            *shapes,
-            "</svg>\n",
-        ]
-    )
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+        f' height="{height}" font-family="system-ui, sans-serif" font-size="14">',
+        f"<title>{title}</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect width="{width}" height="{height}" class="paper"/>',
+    ]
+    return "\n".join([*head, *shapes, "</svg>\n"])
 
 
 def bars() -> str:

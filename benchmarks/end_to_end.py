@@ -2,26 +2,22 @@
 
     python benchmarks/end_to_end.py [--quick] [--markdown] [PROGRAM ...]
 
-The programs are written for Equinox. Each runs twice in one process: as it is, and inside
-`filterjit.install()`. The two run alternately, so that other load on the machine affects both,
-and the fastest batch of steps of each counts. Unlike in dispatch.py, the time of the device is
-included: the ratio is the gain of a user.
+The programs are written for Equinox. Each runs as it is and inside `filterjit.install()`. Unlike in
+dispatch.py, the time of the device is included: the ratio is the gain of a user.
 
 `server` is a server that gets batches of 1 to 39 rows, without and with `filterjit.pad_to`.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import functools
 import importlib.util
 import itertools
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import equinox as eqx
 import jax
@@ -33,27 +29,30 @@ import command
 import filterjit
 from cases import squares, training_step
 from layout import lay_out, progress
-from timing import in_batches, interleaved
+from timing import best_of
 
-BATCH = 10e-3  # the least seconds of a batch of steps
-ROUNDS = 6  # the least number of batches on each implementation
 Step = Callable[[], Any]
 
 
 # ---- the programs; the docstring of each function is its label in the output ----
 
 
-def _adam(loss: Callable[..., Any], model: Any, *data: Any) -> Step:
-    optimiser = optax.adam(1e-3)
-    train = eqx.filter_jit(training_step(optimiser, loss))
-    state = optimiser.init(eqx.filter(model, eqx.is_array))
+def _loop(function: Callable[..., Any], *state: Any, data: tuple[Any, ...] = ()) -> Step:
+    """Returns a step that calls the function with its first results of the last step, and waits."""
 
-    def step() -> Any:
-        nonlocal model, state
-        model, state, value = train(model, state, *data)
-        return model, state, value.block_until_ready()
+    def step() -> None:
+        nonlocal state
+        out = function(*state, *data)
+        state = out[: len(state)]
+        out[-1].block_until_ready()
 
     return step
+
+
+def _adam(loss: Callable[..., Any], model: Any, *data: Any) -> Step:
+    optimiser = optax.adam(1e-3)
+    state = optimiser.init(eqx.filter(model, eqx.is_array))
+    return _loop(eqx.filter_jit(training_step(optimiser, loss)), model, state, data=data)
 
 
 def adam_step() -> Step:
@@ -103,7 +102,7 @@ def environment_step() -> Step:
     """An environment's step: a state in a named tuple, a static configuration"""
 
     @eqx.filter_jit
-    def advance(config: CartPoleConfig, state: CartPole, action: Any) -> Any:
+    def advance(state: CartPole, config: CartPoleConfig, action: Any) -> Any:
         force = jnp.where(action == 1, config.force, -config.force)
         sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
         pull = (force + 0.05 * state.spin**2 * sin) / config.mass
@@ -127,17 +126,9 @@ def environment_step() -> Step:
         observation = {"position": state.position, "angle": state.angle, "spin": state.spin}
         return state, observation, 1.0 - done.astype(float), done
 
-    config = CartPoleConfig()
     zero = jnp.zeros(())
     state = CartPole(zero, zero, zero, zero, jnp.array(0), jax.random.PRNGKey(0))
-    action = jnp.array(1)
-
-    def step() -> Any:
-        nonlocal state
-        state, observation, reward, done = advance(config, state, action)
-        return state, observation, reward, done.block_until_ready()
-
-    return step
+    return _loop(advance, state, data=(CartPoleConfig(), jnp.array(1)))
 
 
 class Block(eqx.Module):
@@ -197,21 +188,14 @@ def decode_step() -> Step:
     length, size = 64, 32
 
     @eqx.filter_jit
-    def decode(model: Any, token: Any, caches: Any, position: Any) -> Any:
+    def decode(token: Any, caches: Any, position: Any, model: Any) -> Any:
         logits, caches = model(token, caches, position)
         return jnp.argmax(logits), caches, (position + 1) % length
 
     model = Transformer(50, size, 4, jax.random.key(0))
     empty = jnp.zeros((length, 2, size // 2))
     caches = [{"keys": empty, "values": empty} for _ in model.blocks]
-    token, position = jnp.array(1), jnp.array(0)
-
-    def step() -> Any:
-        nonlocal token, caches, position
-        token, caches, position = decode(model, token, caches, position)
-        return token.block_until_ready(), caches, position
-
-    return step
+    return _loop(decode, jnp.array(1), caches, jnp.array(0), data=(model,))
 
 
 def oscillator() -> tuple[Any, Any, Any]:
@@ -233,16 +217,12 @@ def diffrax_jitted() -> Step:
     term, y, args = oscillator()
 
     @eqx.filter_jit
-    def solve(y: Any, args: Any) -> Any:
+    def solve(position: Any, velocity: Any, args: Any) -> Any:
+        y = position, velocity
         solution = diffrax.diffeqsolve(term, diffrax.Tsit5(), 0.0, 0.5, 0.1, y, args=args)
         return jax.tree.map(lambda leaf: leaf[-1], solution.ys)
 
-    def step() -> Any:
-        nonlocal y
-        y = solve(y, args)
-        return jax.block_until_ready(y)
-
-    return step
+    return _loop(solve, *y, data=(args,))
 
 
 def diffrax_bare() -> Step:
@@ -256,8 +236,7 @@ def diffrax_bare() -> Step:
         solution = diffrax.diffeqsolve(
             term, solver, 0.0, 0.5, 0.1, y0, args=args, stepsize_controller=controller
         )
-        jax.block_until_ready(solution.ys)
-        return solution
+        return jax.block_until_ready(solution.ys)
 
     return step
 
@@ -290,19 +269,15 @@ def _seconds(implementation: str, step: Step, number: int) -> float:
         return (time.perf_counter() - start) / number
 
 
-def start(name: str, implementation: str) -> Step:
-    """Returns a step of the program, which is already traced and compiled."""
-    with IMPLEMENTATIONS[implementation]():
-        step = PROGRAMS[name]()
-        for _ in range(3):
-            step()
-    return step
-
-
 def measure(name: str, seconds: float) -> list[str]:
     """Times a program on both implementations, alternately, for about `seconds`."""
-    timers = {x: functools.partial(_seconds, x, start(name, x)) for x in IMPLEMENTATIONS}
-    best = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    timers = {}
+    for x, implementation in IMPLEMENTATIONS.items():
+        with implementation():
+            step = PROGRAMS[name]()
+        _seconds(x, step, 3)  # traces and compiles
+        timers[x] = functools.partial(_seconds, x, step)
+    best = best_of(timers, seconds)
     times = [f"{1e6 * best[x]:,.0f}" for x in IMPLEMENTATIONS]
     return [str(PROGRAMS[name].__doc__), *times, f"{best['equinox'] / best['filterjit']:.1f}x"]
 
@@ -332,24 +307,17 @@ def measure_server() -> list[list[str]]:
     return [head, row]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    options = command.parser(
-        "Times whole programs on equinox.filter_jit and on filterjit.",
-        quick="0.5 seconds a program",
-        metavar="PROGRAM",
-        names=[*PROGRAMS, SERVER],
-    ).parse_args(argv)
+def tables(options: argparse.Namespace) -> str:
+    head = ["microseconds a step", "equinox.filter_jit", "filterjit", "equinox / filterjit"]
     seconds = 0.5 if options.quick else 8.0
-
-    def table() -> str:
-        head = ["microseconds a step", "equinox.filter_jit", "filterjit", "equinox / filterjit"]
-        names = [name for name in options.names if name != SERVER]
-        tables = [[head, *(measure(name, seconds) for name in progress(names))]] if names else []
-        tables += [measure_server()] if SERVER in options.names else []
-        return "\n\n".join(lay_out(rows, markdown=options.markdown) for rows in tables)
-
-    return command.run(table)
+    names = [name for name in options.names if name != SERVER]
+    found = [[head, *(measure(name, seconds) for name in progress(names))]] if names else []
+    found += [measure_server()] if SERVER in options.names else []
+    return "\n\n".join(lay_out(rows, markdown=options.markdown) for rows in found)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    names = [*PROGRAMS, SERVER]
+    sys.exit(
+        command.run(command.parser(__doc__, quick="0.5 seconds a program", names=names), tables)
+    )

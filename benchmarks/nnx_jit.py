@@ -1,21 +1,14 @@
 """Times `filterjit.nnx.jit` beside ``flax.nnx.jit`` and flat ``jax.jit``.
 
-    python benchmarks/nnx_jit.py                all figures, some 3 minutes
-    python benchmarks/nnx_jit.py --quick        rough ones
-    python benchmarks/nnx_jit.py --markdown     the tables of the documentation
-
 Models of 10, 64 and 384 Variables in both of Flax's modes: a call that reads one layer, so that
 dispatch is nearly all of it, and an Adam step through ``nnx.Optimizer``. *Flat* is ``jax.jit`` of
 the same program on a flat list of the arrays, which a step returns anew. All calls of a row are
 timed alternately, each on a model of its own.
 """
 
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +17,17 @@ from flax import nnx
 
 import command
 import filterjit.nnx
+from cases import Call
 from timing import best_times
 
-SECONDS = 6.0  # for all batches of a row together
-SIZES = (10, 64, 384)  # Variables, two in each layer
 TREE = {"graph": False}
-Calls = dict[str, Callable[[], Any]]
+IMPLEMENTATIONS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
+    "ours": (filterjit.nnx.jit, {}),
+    "ours_tree": (filterjit.nnx.jit, TREE),
+    "nnx": (nnx.jit, {}),
+    "nnx_tree": (nnx.jit, TREE),
+}
+Calls = dict[str, Call]
 
 
 class Layers(nnx.Module):
@@ -66,7 +64,7 @@ def calls_that_read(size: int) -> Calls:
     leaves, treedef = jax.tree.flatten(model)
     flat = jax.jit(lambda x, *leaves: read(jax.tree.unflatten(treedef, leaves), x))
     calls: Calls = {"flat": lambda: flat(x, *leaves)}
-    for name, jit, options in IMPLEMENTATIONS:
+    for name, (jit, options) in IMPLEMENTATIONS.items():
         f, own = jit(read, **options), Layers(size)
         calls[name] = lambda f=f, own=own: f(own, x)
     return calls
@@ -99,7 +97,7 @@ def calls_that_train(size: int) -> Calls:
         return loss
 
     calls: Calls = {"flat": call_flat}
-    for name, jit, options in IMPLEMENTATIONS:
+    for name, (jit, options) in IMPLEMENTATIONS.items():
         f, own = jit(train(options.get("graph", True)), **options), pair()
         calls[name] = lambda f=f, own=own: f(*own, x)
     cached = nnx.cached_partial(nnx.jit(train(True)), *pair())
@@ -107,48 +105,23 @@ def calls_that_train(size: int) -> Calls:
     return calls
 
 
-IMPLEMENTATIONS: tuple[tuple[str, Callable[..., Any], Mapping[str, Any]], ...] = (
-    ("ours", filterjit.nnx.jit, {}),
-    ("ours_tree", filterjit.nnx.jit, TREE),
-    ("nnx", nnx.jit, {}),
-    ("nnx_tree", nnx.jit, TREE),
-)
-
-
-def measure(summary: str, calls: Calls, seconds: float) -> list[str]:
-    """Times the calls, and returns a row: the microseconds of a flat call, and ratios."""
-    found = best_times(calls, seconds)
-    return [
-        summary,
-        f"{found['flat'] * 1e6:.0f} us",
-        f"{found['ours'] / found['flat']:.2f}",
-        f"{found['ours_tree'] / found['flat']:.2f}",
-        f"{found['nnx'] / found['ours']:.1f}",
-        f"{found['nnx_tree'] / found['ours_tree']:.1f}",
-        f"{found['cached'] / found['ours']:.1f}" if "cached" in found else "-",
-    ]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    kinds = {"inference": calls_that_read, "Adam step": calls_that_train}
-
-    def rows_of(size: str, quick: bool) -> list[list[str]]:
-        seconds = 0.5 if quick else SECONDS
-        return [
-            measure(f"{kind}, {size} Variables", calls_of(int(size)), seconds)
-            for kind, calls_of in kinds.items()
+def rows_of(size: str, seconds: float) -> Iterator[list[str]]:
+    """Yields a row for each kind of call: the microseconds of a flat call, and ratios."""
+    for kind, calls_of in (("inference", calls_that_read), ("Adam step", calls_that_train)):
+        found = best_times(calls_of(int(size)), seconds)
+        yield [
+            f"{kind}, {size} Variables",
+            f"{found['flat'] * 1e6:.0f} us",
+            f"{found['ours'] / found['flat']:.2f}",
+            f"{found['ours_tree'] / found['flat']:.2f}",
+            f"{found['nnx'] / found['ours']:.1f}",
+            f"{found['nnx_tree'] / found['ours_tree']:.1f}",
+            f"{found['cached'] / found['ours']:.1f}" if "cached" in found else "-",
         ]
 
-    head = ["call", "flat", "filterjit.nnx.jit / flat", "`graph=False` / flat"]
-    return command.table(
-        "Times filterjit.nnx.jit and flax.nnx.jit.",
-        map(str, SIZES),
-        [*head, "nnx.jit / ours", "both `graph=False`", "nnx.cached_partial / ours"],
-        rows_of,
-        metavar="VARIABLES",
-        argv=argv,
-    )
 
+HEAD = ["call", "flat", "filterjit.nnx.jit / flat", "`graph=False` / flat", "nnx.jit / ours",
+        "both `graph=False`", "nnx.cached_partial / ours"]  # fmt: skip
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.table(__doc__, ["10", "64", "384"], HEAD, rows_of))

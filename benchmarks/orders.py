@@ -4,11 +4,10 @@
 
 The table of random orders has the time of a call over that of calls of one variant, and that time
 beside `equinox.filter_jit` and `jax.jit` with the static part as a static argument. The second table
-has the time of the first 200 calls of a program with few arrays, over that of `jax.jit`. Each batch
-is new and interleaved with the others, and the best counts.
+has the time of the first 200 calls of a program with few arrays, over that of `jax.jit`.
 """
 
-import os
+import functools
 import random
 import sys
 import time
@@ -16,14 +15,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 import filterjit
+from layout import lay_out
 from timing import interleaved
 
 X = jnp.ones(4)
@@ -56,62 +54,55 @@ STATICS: dict[str, Callable[[int], Any]] = {
 }
 
 
-def timed(f: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Callable[[], float]:
-    def batch() -> float:
-        start = time.perf_counter()
-        for args in calls:
-            out = f(*args)
-        found = (time.perf_counter() - start) / len(calls)
-        jax.block_until_ready(out)
-        return found
-
-    batch(), batch()
-    return batch
+def seconds_a_call(f: Callable[..., Any], calls: list[tuple[Any, ...]]) -> float:
+    start = time.perf_counter()
+    for args in calls:
+        out = f(*args)
+    found = (time.perf_counter() - start) / len(calls)
+    jax.block_until_ready(out)
+    return found
 
 
-def random_orders(seconds: float) -> None:
-    print("static           variants  one variant, us  random   over one  Equinox  jax.jit")
+def random_orders(seconds: float) -> list[list[str]]:
+    rows = [["static", "variants", "one variant, us", "random", "over one", "Equinox", "jax.jit"]]
     for name, make in STATICS.items():
         for count in (2, 4, 8):
             cases = [(X, make(i)) for i in range(count)]
             draw = random.Random(1)
             order = [cases[draw.randrange(count)] for _ in range(CALLS)]
-            ours = filterjit.filter_jit(lambda x, static: x + 1)
-            batches = {"one": timed(ours, [cases[0]] * CALLS), "random": timed(ours, order)}
-            batches["Equinox"] = timed(eqx.filter_jit(lambda x, static: x + 1), order)
+            plus_one = lambda x, static: x + 1
+            ours = filterjit.filter_jit(plus_one)
+            calls = {"one": (ours, [cases[0]] * CALLS), "random": (ours, order)}
+            calls["Equinox"] = eqx.filter_jit(plus_one), order
             if name != "MLPs":
-                static = jax.jit(lambda x, static: x + 1, static_argnums=1)
-                batches["jax.jit"] = timed(static, order)
-            t = {k: v * 1e6 for k, v in interleaved(batches, seconds, 9).items()}
-            print(
-                f"{name:16} {count:8} {t['one']:16.1f} {t['random']:7.1f} {t['random'] / t['one']:10.2f} "
-                f"{t['Equinox']:8.1f} {t.get('jax.jit', float('nan')):8.1f}"
-            )
+                calls["jax.jit"] = jax.jit(plus_one, static_argnums=1), order
+            for call in 2 * [*calls.values()]:
+                seconds_a_call(*call)
+            batches = {k: functools.partial(seconds_a_call, *call) for k, call in calls.items()}
+            t = {k: 1e6 * v for k, v in interleaved(batches, seconds).items()}
+            found = t["one"], t["random"], t["random"] / t["one"], t["Equinox"], t.get("jax.jit")
+            rows.append([name, str(count), *("-" if x is None else f"{x:.2f}" for x in found)])
+    return rows
 
 
-def first_calls(seconds: float) -> None:
-    print("\narrays   first 200 calls over jax.jit's")
+def first_calls(seconds: float) -> list[list[str]]:
+    rows = [["arrays", "first 200 calls over jax.jit's"]]
     for count in (1, 2, 4, 8, 20):
-        arrays = [X + i for i in range(count)]
+        arrays = tuple(X + i for i in range(count))
 
         def first(jit: Callable[..., Any], arrays: Any = arrays) -> float:
             f = jit(lambda *xs: xs[0] + 1)
             jax.block_until_ready(f(*arrays))
-            start = time.perf_counter()
-            for _ in range(200):
-                out = f(*arrays)
-            found = (time.perf_counter() - start) / 200
-            jax.block_until_ready(out)
-            return found
+            return seconds_a_call(f, [arrays] * 200)
 
-        t = interleaved(
-            {"ours": lambda: first(filterjit.filter_jit), "jax": lambda: first(jax.jit)}, seconds, 9
-        )
-        print(f"{count:6} {t['ours'] / t['jax']:32.2f}")
+        jits = {"ours": filterjit.filter_jit, "jax": jax.jit}
+        t = interleaved({k: functools.partial(first, jit) for k, jit in jits.items()}, seconds)
+        rows.append([str(count), f"{t['ours'] / t['jax']:.2f}"])
+    return rows
 
 
 if __name__ == "__main__":
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     warnings.simplefilter("ignore", filterjit.RetraceWarning)
-    random_orders(seconds)
-    first_calls(seconds)
+    for table in (random_orders, first_calls):
+        print(f"{lay_out(table(seconds), markdown=False)}\n")

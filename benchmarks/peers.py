@@ -27,13 +27,25 @@ def _is_traced(x: Any) -> bool:
     return eqx.is_array(x) or isinstance(x, (np.ndarray, np.generic))
 
 
-def flat(case: Case) -> Call:
-    """jax.jit of the same function on a flat list of its arrays: the floor of all that use jax.jit."""
+def _for_each(case: Case, prepared: Callable[[Any, Any, Any], Call]) -> Call:
+    """Returns calls by ``jax.jit``. `prepared` makes one: it gets the arguments, what is traced of
+    these and the keyword arguments, and the rest."""
     if case.makes_function:
         return functools.partial(jax.jit, case.function)
+    call = in_turn(
+        [
+            prepared(args, *eqx.partition((args, dict(case.kwargs)), _is_traced))
+            for args in (case.args, *case.others)
+        ]
+    )
+    # `Case.decorated` adds a Python frame to the calls of other peers.
+    return call if case.decorated is None else lambda: call()
 
-    def prepared(args: tuple[Any, ...]) -> Call:
-        traced, static = eqx.partition((args, dict(case.kwargs)), _is_traced)
+
+def flat(case: Case) -> Call:
+    """jax.jit of the same function on a flat list of its arrays: the floor of all that use jax.jit."""
+
+    def prepared(args: Any, traced: Any, static: Any) -> Call:
         arrays, treedef = jax.tree.flatten(traced)
 
         def function(*arrays: Any) -> list[Any]:
@@ -43,24 +55,20 @@ def flat(case: Case) -> Call:
         carried = len(arrays_in(args[: case.carried]))
         return _calling(jax.jit(function), tuple(arrays), {}, carried, case.nested)
 
-    return _as_called(case, in_turn([prepared(args) for args in (case.args, *case.others)]))
+    return _for_each(case, prepared)
 
 
 def pytree(case: Case) -> Call:
     """jax.jit on the same pytrees; the statics are removed beforehand, which is not counted."""
-    if case.makes_function:
-        return functools.partial(jax.jit, case.function)
 
-    def prepared(args: tuple[Any, ...]) -> Call:
-        traced, static = eqx.partition((args, dict(case.kwargs)), _is_traced)
-
+    def prepared(args: Any, traced: Any, static: Any) -> Call:
         def function(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = eqx.combine((args, kwargs), static)
             return eqx.filter(case.function(*args, **kwargs), eqx.is_array)
 
         return _calling(jax.jit(function), *traced, case.carried, case.nested)
 
-    return _as_called(case, in_turn([prepared(args) for args in (case.args, *case.others)]))
+    return _for_each(case, prepared)
 
 
 def closed(case: Case) -> Call:
@@ -158,7 +166,7 @@ def filterjit(case: Case) -> Call:
 
 def _filter_jitted(case: Case, decorator: Decorator) -> Call:
     if case.decorated is not None:
-        return in_turn([case.decorated(decorator)])
+        return in_turn([case.decorated(decorator, *case.args, **case.kwargs)])
     jitted = decorator(case.function)
     return in_turn(
         [
@@ -183,11 +191,6 @@ def _calling(jitted: Any, args: tuple[Any, ...], kwargs: Any, carried: int, nest
         return out
 
     return call
-
-
-def _as_called(case: Case, call: Call) -> Call:
-    """Adds the Python frame that `Case.decorated` adds to the calls of other peers."""
-    return call if case.decorated is None else lambda: call()
 
 
 def in_turn(calls: Sequence[Call]) -> Call:

@@ -1,9 +1,5 @@
 """Times functions of plain JAX programs: `jax.jit` over filterjit.jit.
 
-    python benchmarks/plain_jit.py                   all programs, some 2 minutes
-    python benchmarks/plain_jit.py --quick array     rough times of some programs
-    python benchmarks/plain_jit.py --markdown        the table of the documentation
-
 Both are called alternately with the same arguments. A number above 1 says how many times longer
 ``jax.jit`` takes. The last rows make jitted functions, also by Flax and Equinox: programs that write
 ``jax.jit(f)(x)`` inside functions pay for it in each call.
@@ -11,14 +7,9 @@ Both are called alternately with the same arguments. A number above 1 says how m
 
 import functools
 import itertools
-import os
-import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import equinox as eqx
 import flax.training.train_state
@@ -30,9 +21,9 @@ from flax import nnx
 
 import command
 import filterjit.nnx
-from timing import ROUNDS, best_times, interleaved
+from cases import Call
+from timing import best_times
 
-Call = Callable[[], Any]
 # The peer and ours.
 JITS: tuple[Any, Any] = jax.jit, filterjit.jit
 OTHERS: Mapping[str, tuple[Any, Any]] = {
@@ -102,16 +93,6 @@ def _train(
     return make
 
 
-def _first_call(jit: Any) -> Call:
-    def call() -> Any:
-        def function(layers: Any) -> Any:
-            return jtu.tree_map(lambda x: jnp.tanh(x) * 2, layers)
-
-        return jit(function)(_layers(5))
-
-    return call
-
-
 def _add(x: Any, n: int = 1) -> Any:
     return x + n
 
@@ -140,7 +121,6 @@ PROGRAMS: Mapping[str, tuple[str, Callable[[Any], Call]]] = {
     "donated_170": ("the same of 170, donated", _train(56, donate_argnums=0)),
     "prints_170": ("the same of 170, with a `jax.debug.callback`", _train(56, prints=True)),
     "scan_44": ("1,000 steps of 44 in one `lax.scan`", _train(14, steps=1000)),
-    "first": ("first call, of a function of 20 arrays", _first_call),
     "make": ("`jax.jit(f)`", _make()),
     "make_static": ('`jax.jit(f, static_argnames="n")`', _make(static_argnames="n")),
     "make_and_call": ("`jax.jit(f)(x)`, compiled before", _make_and_call),
@@ -149,39 +129,14 @@ PROGRAMS: Mapping[str, tuple[str, Callable[[Any], Call]]] = {
 }
 
 
-def measure(name: str, seconds: float) -> tuple[float, float]:
-    """Returns the microseconds of a call of filterjit.jit, and the ratio."""
-    make = PROGRAMS[name][1]
+def rows_of(name: str, seconds: float) -> Iterator[list[str]]:
+    title, make = PROGRAMS[name]
     calls = dict(zip(("peer", "ours"), map(make, OTHERS.get(name, JITS)), strict=True))
-    if name == "first":
-        # Of so few compilations the lower quartile counts: the minimum is chance.
-        def timed(call: Call) -> float:
-            start = time.perf_counter()
-            jax.block_until_ready(call())
-            return time.perf_counter() - start
-
-        batches = {jit: functools.partial(timed, call) for jit, call in calls.items()}
-        times = interleaved(batches, seconds, ROUNDS, lambda t: statistics.quantiles(t)[0])
-    else:  # `before` is until calls are direct
-        times = best_times(calls, seconds, before=40)
-    return times["ours"] * 1e6, times["peer"] / times["ours"]
+    times = best_times(calls, seconds, before=40)  # until calls are direct
+    yield [title, f"{times['ours'] * 1e6:,.1f} us", f"{times['peer'] / times['ours']:.2f}"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    def rows_of(name: str, quick: bool) -> list[list[str]]:
-        taken, ratio = measure(name, 0.5 if quick else 6.0)
-        return [[PROGRAMS[name][0], f"{taken:,.1f} us", f"{ratio:.2f}"]]
-
-    return command.table(
-        "Times functions of plain JAX programs.",
-        PROGRAMS,
-        ["program", "filterjit.jit", "`jax.jit` over it"],
-        rows_of,
-        quick="0.5 seconds a program",
-        metavar="PROGRAM",
-        argv=argv,
-    )
-
+HEAD = ["program", "filterjit.jit", "`jax.jit` over it"]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.table(__doc__, PROGRAMS, HEAD, rows_of))

@@ -12,10 +12,7 @@ here one after the other.
 import argparse
 import functools
 import gc
-import os
 from collections.abc import Callable
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import pyperf
 

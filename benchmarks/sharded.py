@@ -1,9 +1,5 @@
 """Times calls with shardings on eight devices of the CPU: filterjit and Equinox, over flat.
 
-    python benchmarks/sharded.py                  all cases, a minute
-    python benchmarks/sharded.py --quick mlp      a rough time of one case
-    python benchmarks/sharded.py --markdown       the table of the README
-
 *Flat* is ``jax.jit`` of the same program on a flat list of the arrays, with the same shardings in
 `in_shardings`. *Without rules* is filterjit without options, and Equinox has no such options: both
 take the arrays where they are placed. All calls of a case are timed alternately, each on idle
@@ -12,10 +8,9 @@ devices.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 )
@@ -30,8 +25,6 @@ import filterjit
 from cases import CASES, Case
 from timing import best_times, one_by_one
 
-SECONDS = 10.0  # for all batches of a case together
-
 NAMES = ("mlp", "mlp_update", "transformer_4", "transformer", "transformer_update")
 
 
@@ -41,11 +34,7 @@ def _calls(case: Case, mesh: Any) -> dict[str, Callable[[], Any]]:
     )
     model, x = case.args
     model, x = filterjit.sharding.place(model, rules, mesh), filterjit.sharding.place(x, P(), mesh)
-    updates = any(eqx.is_array(leaf) and leaf.ndim for leaf in jax.tree.leaves(model)) and (
-        case.name.endswith("update")
-    )
-    out = rules if updates else P()
-
+    updates = case.name.endswith("update")
     leaves, structure = filterjit.flatten((model, x))
 
     def flat_function(leaves: list[Any]) -> list[Any]:
@@ -62,7 +51,10 @@ def _calls(case: Case, mesh: Any) -> dict[str, Callable[[], Any]]:
     )
     model_name, x_name = case.function.__code__.co_varnames[:2]
     ours = filterjit.filter_jit(
-        case.function, in_shardings={model_name: rules, x_name: P()}, out_shardings=out, mesh=mesh
+        case.function,
+        in_shardings={model_name: rules, x_name: P()},
+        out_shardings=rules if updates else P(),
+        mesh=mesh,
     )
     without = filterjit.filter_jit(case.function)
     equinox = eqx.filter_jit(case.function)
@@ -74,27 +66,17 @@ def _calls(case: Case, mesh: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(case: Case, seconds: float) -> list[str]:
-    """Times the calls of one case, and returns a row of the table."""
+def rows_of(name: str, seconds: float) -> Iterator[list[str]]:
+    case = CASES[name]()
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     times = best_times(_calls(case, mesh), seconds, timer=one_by_one)
     ratios = [f"{times[name] / times['flat']:.2f}" for name in ("ours", "without", "equinox")]
     last = f"{times['equinox'] / times['ours']:.1f}"
-    return [case.summary, f"{times['flat'] * 1e6:.0f} us", *ratios, last]
+    yield [case.summary, f"{times['flat'] * 1e6:.0f} us", *ratios, last]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    head = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules"]
-    return command.table(
-        "Times calls with shardings on eight devices.",
-        NAMES,
-        [*head, "`eqx.filter_jit`", "eqx / filterjit"],
-        lambda name, quick: [measure(CASES[name](), 1.0 if quick else SECONDS)],
-        quick="1 second a case",
-        metavar="CASE",
-        argv=argv,
-    )
-
+HEAD = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules",
+        "`eqx.filter_jit`", "eqx / filterjit"]  # fmt: skip
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.table(__doc__, NAMES, HEAD, rows_of, amounts=(1.0, 10.0)))

@@ -27,17 +27,14 @@ Timer = Callable[[int], float]
 
 
 def interleaved(
-    batches: Mapping[str, Callable[[], float]],
-    seconds: float,
-    rounds: int,
-    pick: Callable[[list[float]], float] = min,
-) -> dict[str, float]:
+    batches: Mapping[Any, Callable[[], float]], seconds: float, rounds: int = ROUNDS
+) -> dict[Any, float]:
     """Runs the batches alternately, and returns the best time that each returned.
 
-    Each batch runs at least `rounds` times, and for at least `seconds` all together. `pick` may
-    choose another value than the smallest. Garbage is collected before each batch.
+    Each batch runs at least `rounds` times, and for at least `seconds` all together. Garbage is
+    collected before each batch.
     """
-    found: dict[str, list[float]] = {name: [] for name in batches}
+    found: dict[Any, list[float]] = {name: [] for name in batches}
     order = list(batches)
     gc.collect()
     gc.freeze()  # existing objects are skipped, so the collections below are fast
@@ -54,14 +51,13 @@ def interleaved(
     finally:
         gc.enable()
         gc.unfreeze()
-    return {name: pick(times) for name, times in found.items()}
+    return {name: min(times) for name, times in found.items()}
 
 
-def in_batches(timers: Mapping[str, Timer], batch: float) -> dict[str, Callable[[], float]]:
-    """Fixes the number of calls of each timer, such that a batch takes at least `batch` seconds."""
-    return {
-        name: functools.partial(timer, calls_in(batch, timer)) for name, timer in timers.items()
-    }
+def best_of(timers: Mapping[str, Timer], seconds: float) -> dict[str, float]:
+    """Times calls alternately for about `seconds`. Returns the seconds of one call of each."""
+    batches = {x: functools.partial(timer, calls_in(BATCH, timer)) for x, timer in timers.items()}
+    return interleaved(batches, seconds)
 
 
 def in_a_row(call: Call, number: int) -> float:
@@ -91,8 +87,7 @@ def best_times(
     for call in calls.values():
         for _ in range(before):
             jax.block_until_ready(arrays_in(call()))
-    timers = {name: functools.partial(timer, call) for name, call in calls.items()}
-    return interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
+    return best_of({x: functools.partial(timer, call) for x, call in calls.items()}, seconds)
 
 
 def _getter_of_last_array(tree: Any) -> Callable[[Any], jax.Array]:

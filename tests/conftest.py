@@ -66,9 +66,9 @@ def _frozen() -> None:
 # The folders and files whose programs XLA compiles on each run: they count compilations, or save
 # programs, and XLA can't serialize what JAX has read from its cache.
 _COMPILED_ANEW = {
-    *("safety", "eight_files", "eight_programs", "test_compiled_calls"),
+    *("safety", "eight_programs", "test_compiled_calls"),
     *("test_distributed", "test_docstrings", "test_examples", "test_files", "test_freed_objects"),
-    *("test_nnx_classes", "test_nnx_serving", "test_notebooks", "test_other_processes"),
+    *("test_nnx_serving", "test_notebooks", "test_other_processes"),
     *("test_pages", "test_report", "test_save", "test_self_check", "test_server"),
     *("test_signatures", "test_traced_numbers", "test_uses"),
 }

@@ -4,13 +4,9 @@
 import random
 from collections.abc import Iterator
 
+import fuzz_machine as machine
 import jax
 import pytest
-
-pytest.importorskip("hypothesis")
-pytest.importorskip("flax")
-
-import fuzz_machine as machine
 from fuzz_programs import NNX, PLAIN, compat
 from fuzz_trees import Draw, change, text
 from hypothesis.stateful import run_state_machine_as_test

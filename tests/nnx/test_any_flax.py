@@ -71,24 +71,7 @@ def test_a_step_that_updates_a_model(make: Any) -> None:
         same(losses[:1], losses[1:])
         same(*map(numbers, models))
     assert numbers(models[0]) and int(models[0].calls.value) == 20
-    assert bool(ours.handed_over) == (not compat.supported)
-
-
-def test_errors_are_those_of_flax() -> None:
-    def fails(model: Any, x: Any) -> Any:
-        return 1 if x > 0 else 2
-
-    for jit in (filterjit.nnx.jit, nnx.jit):
-        with pytest.raises(jax.errors.TracerBoolConversionError):
-            jit(fails)(Net(nnx.Rngs(0)), 1.0)
-
-
-def test_the_report_says_who_makes_the_calls() -> None:
-    f = filterjit.nnx.jit(lambda model, x: model.linear(x))
-    model = Net(nnx.Rngs(0))
-    for _ in range(3):
-        f(model, X)
-    assert f.cache_info().hits == 2 or not compat.supported
-    assert ("this version of Flax or JAX is not supported" in str(f.report())) == (
-        not compat.supported
-    )
+    handed_over = not compat.supported
+    assert bool(ours.handed_over) == handed_over
+    assert ("this version of Flax or JAX is not supported" in str(ours.report())) == handed_over
+    assert ours.cache_info().hits >= 18 or handed_over

@@ -200,10 +200,7 @@ def test_calls_that_are_handed_over(jit: Any, cached_partial: Any) -> Iterator[A
     yield cached(2)
     yield m
 
-    def reads(m: Any, y: Any) -> Any:
-        return m.v * y
-
-    cached = cached_partial(jit(reads), m)
+    cached = cached_partial(jit(lambda m, y: m.v * y), m)
     yield outcome(jax.grad(lambda y: cached(y).sum()), 1.0)[:2]
     yield outcome(jit(lambda m, n: m.v * 2), m, "text")[:2]
 

@@ -7,8 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-
-pytest.importorskip("flax.nnx")
 from flax import nnx
 
 import filterjit.nnx

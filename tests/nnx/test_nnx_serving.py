@@ -11,6 +11,7 @@ from flax import nnx
 
 import filterjit
 import filterjit.nnx
+from support.exactness import X, described
 from support.nnx import needs_this_flax
 from support.processes import run_code
 
@@ -79,3 +80,28 @@ def test_saved_functions(tmp_path: Path) -> None:
     done = run_code(SERVE.format(x=x.tolist(), net=NET, **paths))
     for found, y in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
         np.testing.assert_allclose(found, np.asarray(y), rtol=1e-5)
+
+
+class Model(nnx.Module):
+    def __init__(self) -> None:
+        self.layer = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+        self.table = nnx.Dict(scale=nnx.Param(X, tag=("a", 1)))
+        self.state = nnx.data(nnx.State({"a": X, "b": {"c": X}}))
+        self.name = "model"
+
+    def __call__(self, x: Any) -> Any:
+        return self.layer(x) * len(self.name)
+
+
+def test_save_and_load(tmp_path: Any) -> None:
+    f = filterjit.filter_jit(lambda model, x: (model, model(x)))
+    model = Model()
+    f.compile(model, X)
+    f.save(tmp_path / "program")
+    loaded = filterjit.load(tmp_path / "program")
+    out = loaded(model, X)
+    assert described(out) == described(f(model, X))
+    out[0].table["scale"].set_value(X)  # of the trace state outside
+    model.name = "other"
+    with pytest.raises(filterjit.MismatchError, match="name"):
+        loaded(model, X)

@@ -34,7 +34,7 @@ jax.distributed.initialize(f"localhost:{port}", count, index)
 assert jax.process_count() == count and jax.device_count() == 2 * count
 MESH = jax.make_mesh((2 * count,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 RULES = ShardingRules({"**.weight": fsdp("data"), ...: P()})
-SHARDED: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+sharded = functools.partial(filter_jit, in_shardings={"x": P("data")}, mesh=MESH)
 
 
 def made(offset: float = 0) -> Any:
@@ -110,10 +110,7 @@ def check_nothing_is_left() -> None:
 
 def check_disagree() -> None:
     x = made()
-    f = filter_jit(
-        lambda x, config: x * config["scale"] + config.get("new", 0),
-        in_shardings={"x": P("data")}, mesh=MESH,
-    )  # fmt: skip
+    f = sharded(lambda x, config: x * config["scale"] + config.get("new", 0))
     f(x, {"scale": 2.0, "name": "a"})
     f(x, {"scale": 2.0, "name": "a"})
     text = raised(f, x, {"scale": 5.0 + (index == 1), "name": "a"})
@@ -128,7 +125,8 @@ def check_disagree() -> None:
     f(x, {"scale": 8.0, "name": str(index)})  # which the program does not use
     assert raised(f, x, {"scale": 10.0 + index})
     # What is passed, captured or a default.
-    g = filter_jit(lambda x, number, *static: x + number(*static), same_on_all_processes=True)
+    checked = functools.partial(filter_jit, same_on_all_processes=True)
+    g = checked(lambda x, number, *static: x + number(*static))
     for number, *static in (
         (lambda s: len(s.value), Shown(frozenset("abc"[: 2 + (index == 1)]))),
         (lambda f: f(jnp.ones((2, 3))).shape[0], functools.partial(jnp.sum, axis=index == 1)),
@@ -136,35 +134,29 @@ def check_disagree() -> None:
         (lambda s: len(s.__name__), [Config, Shown][index == 1]),
     ):
         assert raised(g, x, number, *static)
-    h = filter_jit(lambda x, f: f(x), same_on_all_processes=True)
-    text = raised(h, x, [jnp.sin, jnp.cos][index == 1])
+    text = raised(checked(lambda x, f: f(x)), x, [jnp.sin, jnp.cos][index == 1])
     assert "sine" in text and "cosine" in text, text
-    h = filter_jit(
-        (lambda x: x * 2) if index == 1 else (lambda x: x * 3), same_on_all_processes=True
-    )
-    assert "dense<3.0" in raised(h, x)
+    assert "dense<3.0" in raised(checked([lambda x: x * 3, lambda x: x * 2][index == 1]), x)
     scale = 1.0 + (index == 1)
     inner, other = (lambda x: x * scale), (lambda x: x * 7)
-    assert raised(filter_jit(lambda x, *, by=scale: x * by, same_on_all_processes=True), x)
+    assert raised(checked(lambda x, *, by=scale: x * by), x)
     for make in (jax.jit, jax.checkpoint, functools.partial, jax.vmap, lambda f: f):
         wrapped, same = make(inner), make(other)
-        assert raised(filter_jit(lambda x, f=wrapped: f(x), same_on_all_processes=True), x)
-        filter_jit(lambda x, f=same: f(x), same_on_all_processes=True)(x)
+        assert raised(checked(lambda x, f=wrapped: f(x)), x)
+        checked(lambda x, f=same: f(x))(x)
     # What a program does not use, or what is the same in it: a logger or a file may be another one.
     with open(__file__ if index else sys.executable, "rb") as here:
-        filter_jit(lambda x: (here.name, x * 2)[1], same_on_all_processes=True)(x)
+        checked(lambda x: (here.name, x * 2)[1])(x)
     held = logging.getLogger(str(index)), threading.Lock(), Path(str(index)), Shown(index), Config()
-    k = filter_jit(lambda x, *static: (held, x - 1)[1], same_on_all_processes=True)
+    k = checked(lambda x, *static: (held, x - 1)[1])
     k(x, *held)
     k(x, {str(index): index}, frozenset("abcdef"))
-    off = filter_jit(lambda x, n: x, in_shardings={"x": P("data")}, mesh=MESH,
-                     same_on_all_processes=False)  # fmt: skip
-    off(x, index)
+    sharded(lambda x, n: x, same_on_all_processes=False)(x, index)
     # Programs that each process runs on devices of its own.
     local = jax.make_mesh((2,), ("data",), devices=jax.local_devices())
     alone = filter_jit(lambda x, n: x + n, in_shardings={"x": NamedSharding(local, P("data"))})
     assert float(np.asarray(alone(jnp.ones(2), index))[0]) == 1 + index
-    beside = filter_jit(lambda x, n: x * n, same_on_all_processes=True)
+    beside = checked(lambda x, n: x * n)
     for y in (jnp.ones(2), np.ones(3), jax.device_put(jnp.ones(2), jax.local_devices()[1])):
         assert float(np.asarray(beside(y, 3))[0]) == 3
         assert "different programs" in raised(beside, y, 4 + index)
@@ -198,19 +190,19 @@ def check_programs() -> None:
         return (a, b) if odd else (b, a)
 
     for what, f, texts in (
-        ("a global", filter_jit(lambda x: x * NUMBER, **SHARDED), ["dense<1.0", "dense<2.0"]),
-        ("a closure", filter_jit(lambda x: x * 3 + number, **SHARDED), ["dense<1.0", "dense<2.0"]),
-        ("hash seeds", filter_jit(in_order, **SHARDED), ["different programs"]),
-        ("a constant", filter_jit(lambda x: x + table, **SHARDED), ["dense<"]),
-        ("kept", filter_jit(lambda x, y=None: (x if odd else y) - 5, **SHARDED), ["kept_var_idx"]),
-        ("weak", filter_jit(lambda x: (x, jnp.asarray(1.0) if odd else jnp.float32(1)), **SHARDED),
+        ("a global", sharded(lambda x: x * NUMBER), ["dense<1.0", "dense<2.0"]),
+        ("a closure", sharded(lambda x: x * 3 + number), ["dense<1.0", "dense<2.0"]),
+        ("hash seeds", sharded(in_order), ["different programs"]),
+        ("a constant", sharded(lambda x: x + table), ["dense<"]),
+        ("kept", sharded(lambda x, y=None: (x if odd else y) - 5), ["kept_var_idx"]),
+        ("weak", sharded(lambda x: (x, jnp.asarray(1.0) if odd else jnp.float32(1))),
          ["global_out_avals", "weak_type=True"]),
-        ("donated", filter_jit(lambda x: x + 4, donate="all" if odd else "none", **SHARDED), []),
-        ("placed", filter_jit(lambda x: x + 5, out_shardings=[P(), P("data")][odd], **SHARDED), []),
-        ("options", filter_jit(lambda x: x + 6, compiler_options={
-            "xla_cpu_enable_fast_math": bool(odd)}, **SHARDED), ["xla_cpu_enable_fast_math"]),
-        ("collectives", filter_jit(sums, **SHARDED), []),
-        ("shapes", filter_jit(lambda x: x[: 4 + odd].sum(), **SHARDED), []),
+        ("donated", sharded(lambda x: x + 4, donate="all" if odd else "none"), []),
+        ("placed", sharded(lambda x: x + 5, out_shardings=[P(), P("data")][odd]), []),
+        ("options", sharded(lambda x: x + 6, compiler_options={
+            "xla_cpu_enable_fast_math": bool(odd)}), ["xla_cpu_enable_fast_math"]),
+        ("collectives", sharded(sums), []),
+        ("shapes", sharded(lambda x: x[: 4 + odd].sum()), []),
     ):  # fmt: skip
         args = (x, x) if what == "kept" else (x,)
         text = raised(f, *args)
@@ -220,7 +212,7 @@ def check_programs() -> None:
         if what == "a global":
             assert raised(f, *args) == text  # and again
     y = place(np.zeros(32 * (1 + odd), np.float32), P("data"), MESH)
-    text = raised(filter_jit(lambda x: x * 2, **SHARDED), y)
+    text = raised(sharded(lambda x: x * 2), y)
     assert "32" in text and "64" in text, text
     # What gives the same program agrees.
     traces: list[int] = []
@@ -235,7 +227,7 @@ def check_programs() -> None:
         lambda name, *_, **__: lowered.append(name)
     )
     for own in ({}, {"out_shardings": P()}, {"donate": "all-except-first"}):
-        f = filter_jit(step, **SHARDED, **own)
+        f = sharded(step, **own)
         for name in (index, f"{index}", frozenset(words), len(words)):
             f(x, name)
             f(x, name)
@@ -265,7 +257,7 @@ def check_raises() -> None:
         return jnp.sum(x) + n
 
     for own in ({}, {"out_shardings": P()}):
-        f = filter_jit(fails, **SHARDED, **own)
+        f = sharded(fails, **own)
         for n, who in enumerate(([1], [0], [count - 1], list(range(1, count)))):
             e, seconds = error_of(f, x, n, Shown(1) if index in who else None)
             assert seconds < 20, (n, seconds)
@@ -300,7 +292,7 @@ def check_raises() -> None:
         if index == 1:
             raise filterjit.RetraceError(str(explanation))
 
-    k = filter_jit(lambda x, n: x * n, on_retrace=refuse, **SHARDED)
+    k = sharded(lambda x, n: x * n, on_retrace=refuse)
     k(x, 1)
     e, _ = error_of(k, x, 2)
     if index == 1:
@@ -310,9 +302,7 @@ def check_raises() -> None:
         assert "process 1 raises filterjit" in str(e) and "compiles again" in str(e), e
     # Rules that raise on one process.
     rules = ShardingRules({"**": lambda x, mesh: P("data") if index != 1 else P("data", "data")})
-    r = filter_jit(
-        lambda tree: jax.tree.map(lambda x: x + 1, tree), in_shardings={"tree": rules}, mesh=MESH
-    )
+    r = filter_jit(lambda tree: tree["a"] + 1, in_shardings={"tree": rules}, mesh=MESH)
     e, seconds = error_of(r, {"a": x})
     assert isinstance(e, ValueError if index == 1 else filterjit.ProcessMismatchError), e
     assert seconds < 20, seconds
@@ -324,7 +314,7 @@ def check_threads() -> None:
     """Threads that come in another order in each process agree; their programs have no
     collectives, whose order would matter."""
     x = made()
-    f = filter_jit(lambda x, n: x * n, **SHARDED)
+    f = sharded(lambda x, n: x * n)
     # One thread of each process traces for longer than waits are judged in, while the other waits.
     os.environ["TRACE_1"], os.environ["TRACE_2"] = ("6", "0") if index else ("0", "6")
 
@@ -332,7 +322,7 @@ def check_threads() -> None:
         time.sleep(float(os.environ[f"TRACE_{n}"]))
         return x + n
 
-    g = filter_jit(slow, **SHARDED)
+    g = sharded(slow)
 
     def call_both(i: int) -> None:
         g(x, i + 1)
@@ -346,7 +336,7 @@ def check_threads() -> None:
 def check_absent() -> None:
     """A process that does not come: the others raise when the time is over."""
     x = made()
-    f = filter_jit(lambda x: x, **SHARDED)
+    f = sharded(lambda x: x)
     if index != 1:
         assert "have not come to do the same in 3 seconds" in raised(f, x)
     else:
@@ -356,7 +346,7 @@ def check_absent() -> None:
 def check_hits(who: int) -> None:
     """One process hits, and waits in its program. The others compile another one."""
     x = made()
-    f = filter_jit(lambda x, n: jnp.sum(x * n), **SHARDED)
+    f = sharded(lambda x, n: jnp.sum(x * n))
     for _ in range(30):
         float(f(x, 3))
     float(f(x, 3 if index == who else 4))

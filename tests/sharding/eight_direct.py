@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from sharding_support import AUTO, EXPLICIT, make_model, mesh_of
+from sharding_support import EXPLICIT, KINDS, RULES, X, make_model, mesh_of
 
 from filterjit import filter_jit
-from filterjit.sharding import ShardingRules, place
+from filterjit.sharding import place
 from support.direct import Beside, counts, direct, refusals  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("direct")
-
-X = np.arange(16.0, dtype=np.float32)
 
 
 def placements() -> dict[str, Any]:
@@ -144,20 +142,17 @@ def test_donation(name: str) -> None:
     assert b.direct > 2
 
 
-@pytest.mark.parametrize(
-    "kind", [AUTO, pytest.param(EXPLICIT, marks=pytest.mark.thorough)], ids=["auto", "explicit"]
-)
+@KINDS
 def test_in_shardings_and_out_shardings(kind: Any) -> None:
     mesh = mesh_of(kind)
-    rules = ShardingRules({"layers[*].weight": P("data"), ...: P()})
 
     def step(model: Any, x: Any) -> Any:
         return jax.tree.map(lambda w: w * 2 if isinstance(w, jax.Array) else w, model), x + 1
 
-    f = filter_jit(step, in_shardings={"model": rules, "x": P("data")},
-                   out_shardings=(rules, P("data")), mesh=mesh)  # fmt: skip
+    f = filter_jit(step, in_shardings={"model": RULES, "x": P("data")},
+                   out_shardings=(RULES, P("data")), mesh=mesh)  # fmt: skip
     off = filter_jit(lambda model, x: step(model, x))
-    model = other = place(make_model(), rules, mesh)
+    model = other = place(make_model(), RULES, mesh)
     x = y = place(X, P("data"), mesh)
     for _ in range(8):
         model, x = f(model, x)

@@ -1,10 +1,10 @@
 """`in_shardings` and `out_shardings` of `filter_jit`, compared with a flat ``jax.jit``."""
 
 import contextlib
+import functools
 import pickle
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,36 +18,28 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
+from sharding_support import AUTO, EXPLICIT, KINDS, RULES, X, devices, make_model, mesh_of, specs
 
 import filterjit
 from filterjit import filter_jit, is_inexact_array
 from filterjit._compat import _jax_compat
 from filterjit.sharding import ShardingRules, fsdp, place
+from support.comparison import Traces
 from support.threads import at_once
 
-RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
-KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 MESH = mesh_of()
-X = np.arange(16.0, dtype=np.float32)
+on_mesh = functools.partial(filter_jit, mesh=MESH)
 
 
 @KINDS
 @pytest.mark.parametrize("named", [False, True], ids=["spec", "sharding"])
-@pytest.mark.parametrize("out", [None, "data", "replicated"])
-def test_as_flat_jit(kind: Any, named: bool, out: str | None) -> None:
+@pytest.mark.parametrize("out", [None, P("data"), P()], ids=["none", "data", "replicated"])
+def test_as_flat_jit(kind: Any, named: bool, out: Any) -> None:
     mesh = mesh_of(kind)
-    given = {"data": P("data"), "replicated": P(), None: None}
-
-    def value(name: str | None) -> Any:
-        spec = given[name]
-        return NamedSharding(mesh, spec) if named and spec is not None else spec
-
-    def double(x: Any) -> Any:
-        return x * 2
-
-    flat = jax.jit(double, in_shardings=(value("data"),), out_shardings=value(out))
-    ours = filter_jit(double, in_shardings={"x": value("data")}, out_shardings=value(out))
+    make = functools.partial(NamedSharding, mesh) if named else lambda spec: spec
+    result, double = None if out is None else make(out), lambda x: x * 2
+    flat = jax.jit(double, in_shardings=(make(P("data")),), out_shardings=result)
+    ours = filter_jit(double, in_shardings={"x": make(P("data"))}, out_shardings=result)
     with contextlib.nullcontext() if named else jax.set_mesh(mesh):
         for x in (X, jnp.asarray(X), flat(X)):
             try:
@@ -66,10 +58,9 @@ def test_as_flat_jit(kind: Any, named: bool, out: str | None) -> None:
 def test_parameters() -> None:
     """Keywords, defaults, *args, **kwargs, keyword-only ones and statics."""
 
-    @filter_jit(
+    @on_mesh(
         in_shardings={"x": P("data"), "rest": (P(), P("data")), "extra": P("data"), "k": P(None)},
         out_shardings=P(),
-        mesh=MESH,
     )
     def f(x: Any, scale: Any = 2.0, *rest: Any, k: Any = None, **others: Any) -> Any:
         k = 0 if k is None else k[0]
@@ -86,9 +77,9 @@ def test_parameters() -> None:
     assert input_specs(X, 2.0, X, X, extra=X) == [P("data"), P(), P("data"), P("data")]
     assert f(X, 2.0, X, X, extra=X) == 600
     assert input_specs(X, k=X) == [P("data"), P(None)]
-    by_position = filter_jit(lambda x, y: x + y, in_shardings=(P("data"), None), mesh=MESH)
+    by_position = on_mesh(lambda x, y: x + y, in_shardings=(P("data"), None))
     assert by_position(X, X).sharding.spec == P("data")
-    for_all = filter_jit(lambda x, y: x + y, in_shardings=P("data"), mesh=MESH)
+    for_all = on_mesh(lambda x, y: x + y, in_shardings=P("data"))
     assert for_all(X, y=X).sharding.spec == P("data")
 
 
@@ -107,31 +98,22 @@ def test_the_mesh_in_force_belongs_to_the_program() -> None:
 
 def test_rules_look_at_shapes() -> None:
     """One variant, whose arrays need other specs: each call has the right ones."""
+    rules, traces = ShardingRules({...: fsdp("data")}), Traces()
+    turn = traces.counting(lambda tree: {"a": tree["a"].T})
     mesh = mesh_of(shape=(2, 4))
-    rules = ShardingRules({...: fsdp("data")})
-    traces = []
-
-    @filter_jit(in_shardings={"tree": rules}, out_shardings=rules, mesh=mesh)
-    def f(tree: Any) -> Any:
-        traces.append(None)
-        return {"a": tree["a"].T}
-
-    expected = {(8, 3): ("data",), (3, 8): (None, "data"), (3, 3): (), (2, 4): (None, "data")}
+    f = filter_jit(turn, in_shardings={"tree": rules}, out_shardings=rules, mesh=mesh)
+    expected = {(8, 3): (None, "data"), (3, 8): ("data",), (3, 3): (), (2, 4): ("data",)}
     for _ in range(3):
         for shape, spec in expected.items():
             y = f({"a": np.ones(shape, np.float32)})["a"]
-            assert y.shape == shape[::-1]
-            turned = {(): (), ("data",): (None, "data"), (None, "data"): ("data",)}[spec]
-            assert specs(y) == [turned]
-    assert len(f.variants) == 1 and len(traces) == len(expected)
+            assert y.shape == shape[::-1] and specs(y) == [spec]
+    assert len(f.variants) == 1 and traces.count == len(expected)
 
 
 def test_results_of_other_numbers() -> None:
     """The shape says how many results there are."""
     for out in (None, P()):
-        f = filter_jit(
-            lambda x: list(x), in_shardings=P(None, "data"), out_shardings=out, mesh=MESH
-        )
+        f = on_mesh(lambda x: list(x), in_shardings=P(None, "data"), out_shardings=out)
         for n in (2, 3, 2):
             x = jnp.ones((n, 8))
             assert len(f(x)) == len(f.lower(x).compile()(x)) == len(f.eval_shape(x)) == n
@@ -140,11 +122,10 @@ def test_results_of_other_numbers() -> None:
 def test_prefixes() -> None:
     model = make_model()
     prefix = jax.tree.map(lambda x: P("data") if eqx.is_array(x) else x, model)
-    f = filter_jit(
+    f = on_mesh(
         lambda batch, model: (batch["x"] * 2, model, 3),
         in_shardings={"batch": {"x": P("data"), "y": None}, "model": prefix},
         out_shardings=(P("data"), RULES, None),
-        mesh=MESH,
     )
     y, out, three = f({"x": X, "y": "text"}, model)
     assert y.sharding.spec == P("data") and three == 3
@@ -224,21 +205,17 @@ def test_what_the_body_moves_stays_there(name: str, kind: Any) -> None:
     def body(moved: Any, left: Any) -> Any:
         return {"moved": MOVES[name](moved, to), "left": left + 1}
 
-    def place() -> Any:
-        return jax.device_put(X, of), jax.device_put(X, of)
-
-    expected = jax.jit(body, in_shardings=of)(*place())
-    found = filter_jit(body, in_shardings=of, donate="all")(*place())
+    expected = jax.jit(body, in_shardings=of)(*jax.device_put([X, X], of))
+    found = filter_jit(body, in_shardings=of, donate="all")(*jax.device_put([X, X], of))
     for key in ("moved", "left"):
         assert found[key].sharding == expected[key].sharding, key
         np.testing.assert_array_equal(found[key], expected[key])
 
 
 def test_donated_arrays_that_cannot_alias() -> None:
-    @filter_jit(
+    @on_mesh(
         in_shardings={"tree": P("data"), "x": P()},
         out_shardings={"a": P("data"), "b": P()},
-        mesh=MESH,
         donate="warn",
     )
     def f(tree: Any, x: Any) -> Any:
@@ -252,19 +229,13 @@ def test_donated_arrays_that_cannot_alias() -> None:
 def test_each_donated_array_finds_a_result() -> None:
     """An array without shardings leaves the result that has none to one whose sharding is known."""
 
-    @filter_jit(
-        in_shardings={"b": P("data")}, out_shardings={"a": None, "b": P()}, mesh=MESH, donate="warn"
-    )
+    @on_mesh(in_shardings={"b": P("data")}, out_shardings={"a": None, "b": P()}, donate="warn")
     def f(a: Any, b: Any) -> Any:
         return {"a": b + 1, "b": a * 2}
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        f(X, X + 1)
+    f(X, X + 1)  # warnings are errors
     # A result that no argument is in is where the donated one in its place was.
-    g = filter_jit(
-        lambda a, b: (a + 1, jnp.zeros(16)), in_shardings=P("data"), mesh=MESH, donate="all"
-    )
+    g = on_mesh(lambda a, b: (a + 1, jnp.zeros(16)), in_shardings=P("data"), donate="all")
     assert {x.sharding.spec for x in g(X, X + 1)} == {P("data")}
 
 
@@ -288,7 +259,7 @@ def _errors() -> dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]]:
     named = NamedSharding(MESH, P())
     return {
         "no prefix": (
-            filter_jit(lambda batch: batch, in_shardings={"batch": {"x": P(), "y": None}}, mesh=MESH),
+            on_mesh(lambda batch: batch, in_shardings={"batch": {"x": P(), "y": None}}),
             ({"x": X},), ValueError,
             r"^`batch` differs from its shardings at the root: it has the keys \['x'\], where its "
             r"shardings have .*The shardings must be a prefix of `batch`"),
@@ -299,14 +270,14 @@ def _errors() -> dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]]:
             filterjit.jit(lambda x: [x], out_shardings=([named],) * 2), (X,), ValueError,
             "^`the result` differs from its"),
         "no sharding": (
-            filter_jit(lambda x: x, in_shardings={"x": [P(), 3]}, mesh=MESH), ([X, X],), TypeError,
+            on_mesh(lambda x: x, in_shardings={"x": [P(), 3]}), ([X, X],), TypeError,
             r"`x\.1` has arrays, and 3"),
         "a size": (
-            filter_jit(lambda tree: tree, in_shardings={"tree": P("data")}, mesh=MESH),
+            on_mesh(lambda tree: tree, in_shardings={"tree": P("data")}),
             ({"a": np.ones(3, np.float32)},), ValueError,
             r"`tree\['a'\]`, float32\[3\].*does not divide into 8"),
         "a size of the result": (
-            filter_jit(lambda x: [x, x[:3]], out_shardings=P("data"), mesh=MESH), (X,), ValueError,
+            on_mesh(lambda x: [x, x[:3]], out_shardings=P("data")), (X,), ValueError,
             r"`the result\[1\]`"),
         "no mesh": (
             filter_jit(lambda x: x, in_shardings={"x": ShardingRules({...: P()})}), (X,), ValueError,
@@ -316,7 +287,7 @@ def _errors() -> dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]]:
             filter_jit(lambda tree, y: (tree, y)), both, ValueError,
             r"argument tree\['a'\] of .* argument y of "),
         "devices, and a sharding": (
-            filter_jit(lambda tree, y: (tree, y), out_shardings=P(), mesh=MESH), both, ValueError,
+            on_mesh(lambda tree, y: (tree, y), out_shardings=P()), both, ValueError,
             r"argument tree\['a'\] of .* argument y of "),
     }  # fmt: skip
 
@@ -330,10 +301,9 @@ def test_errors_name_the_path() -> None:
 
 
 def test_under_transformations() -> None:
-    f = filter_jit(
-        lambda x, n: (x**2, n), in_shardings={"x": P("data")}, out_shardings=(P("data"), None),
-        mesh=MESH,
-    )  # fmt: skip
+    f = on_mesh(
+        lambda x, n: (x**2, n), in_shardings={"x": P("data")}, out_shardings=(P("data"), None)
+    )
     assert jnp.array_equal(jax.vmap(lambda x: f(x, 1)[0])(jnp.ones((3, 16))), jnp.ones((3, 16)))
     assert jnp.array_equal(jax.grad(lambda x: f(x, 1)[0].sum())(jnp.asarray(X)), 2 * X)
     assert jnp.array_equal(jax.jit(lambda x: f(x, 1)[0] + 1)(X), X**2 + 1)
@@ -345,9 +315,7 @@ def test_under_transformations() -> None:
 def test_sharded_initialisation() -> None:
     """No device holds a full copy of a large array."""
     rules = ShardingRules({is_inexact_array: fsdp("data", min_size=64), ...: P()})
-    init = filter_jit(
-        lambda key: eqx.nn.MLP(64, 64, 1024, depth=2, key=key), out_shardings=rules, mesh=MESH
-    )
+    init = on_mesh(lambda key: eqx.nn.MLP(64, 64, 1024, depth=2, key=key), out_shardings=rules)
     compiled = init.lower(jax.random.key(0)).compile().compiled
     model = init(jax.random.key(0))
     arrays = jax.tree.leaves(eqx.filter(model, eqx.is_array))
@@ -362,19 +330,18 @@ def test_sharded_initialisation() -> None:
 
 
 def test_ahead_of_time() -> None:
-    traces = []
-
-    @filter_jit(in_shardings={"model": RULES, "x": P("data")}, out_shardings=RULES, mesh=MESH)
-    def f(model: Any, x: Any) -> Any:
-        traces.append(None)
-        return model
-
+    traces = Traces()
+    f = on_mesh(
+        traces.counting(lambda model, x: model),
+        in_shardings={"model": RULES, "x": P("data")},
+        out_shardings=RULES,
+    )
     specs_of_model = eqx.filter_eval_shape(make_model)
     compiled = f.lower(specs_of_model, jax.ShapeDtypeStruct((16,), jnp.float32)).compile()
     model = make_model()
     f(model, X)
     f(place(model, RULES, MESH), X)
-    assert len(traces) == 1
+    assert traces.count == 1
     out = compiled(place(model, RULES, MESH), place(X, P("data"), MESH))
     assert specs(out) == [("data",), ()] * 3
     assert f.eval_shape(model, X).layers[0].weight.shape == (16, 8)
@@ -382,13 +349,13 @@ def test_ahead_of_time() -> None:
         [((specs_of_model, jax.ShapeDtypeStruct((n,), jnp.float32)), {}) for n in (16, 8)]
     )
     f(place(model, RULES, MESH), np.ones(8, np.float32))
-    assert len(traces) == 2
+    assert traces.count == 2
 
 
 def test_errors_of_the_function_are_raised_once() -> None:
     calls = []
 
-    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=MESH)
+    @on_mesh(in_shardings={"x": P("data")}, out_shardings=P("data"))
     def f(x: Any, fail: bool) -> Any:
         calls.append(None)
         if fail or x.shape[0] == 8:
@@ -427,7 +394,7 @@ def test_inside_shard_map() -> None:
         assert jnp.array_equal(mapped(X), 2 * X)
 
 
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT])
+@KINDS
 @pytest.mark.parametrize("in_force", [False, True])
 def test_a_given_mesh_inside_shard_map(kind: Any, in_force: bool) -> None:
     """Some of its axes are Manual there; the mesh need not be in force outside."""
@@ -450,34 +417,23 @@ def test_a_given_mesh_inside_shard_map(kind: Any, in_force: bool) -> None:
 
 
 def test_jits_with_equal_shardings_share_programs() -> None:
-    traces = []
-
-    def f(x: Any) -> Any:
-        traces.append(None)
-        return [x * 2]
-
-    on = NamedSharding(MESH, P("data"))
+    traces = Traces()
+    f = traces.counting(lambda x: [x * 2])
+    on, rules = NamedSharding(MESH, P("data")), ShardingRules({...: P("data")})
     for make in (
         lambda: filter_jit(f, in_shardings=on, out_shardings=on),
-        lambda: filter_jit(f, in_shardings={"x": P("data")}, out_shardings=RULES_BY_X, mesh=MESH),
-        lambda: filter_jit(f, in_shardings=(P("data"),), out_shardings=[on], mesh=MESH),
+        lambda: on_mesh(f, in_shardings={"x": P("data")}, out_shardings=rules),
+        lambda: on_mesh(f, in_shardings=(P("data"),), out_shardings=[on]),
     ):
-        traces.clear()
+        traces.count = 0
         assert specs(make()(X)) == specs(make()(X)) == [("data",)]
-        assert len(traces) == 1
-    given = [P("data")]
-    filter_jit(f, out_shardings=given, mesh=MESH)(X)
-    given[0] = P()
-    assert specs(filter_jit(f, out_shardings=given, mesh=MESH)(X)) == [()]
-    assert specs(filter_jit(f, out_shardings=[P("data")], mesh=MESH)(X)) == [("data",)]
-    given = [P("data")]
-    first = filter_jit(f, in_shardings=given, mesh=MESH)
-    given[0] = P()
-    assert specs(first(X)) == [("data",)]
-    assert specs(filter_jit(f, in_shardings=given, mesh=MESH)(X)) == [()]
-
-
-RULES_BY_X = ShardingRules({...: P("data")})
+        assert traces.count == 1
+    for option in ("in_shardings", "out_shardings"):
+        given = [P("data")]
+        first = on_mesh(f, **{option: given})
+        given[0] = P()
+        assert specs(first(X)) == [("data",)]
+        assert specs(on_mesh(f, **{option: given})(X)) == [()]
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="JAX 0.9 cannot compute with them")
@@ -508,7 +464,7 @@ def test_threads_share_a_jit(monkeypatch: Any) -> None:
         return found
 
     monkeypatch.setattr(_jax_compat, "jit", slow_jit)
-    f = filter_jit(lambda x: x + 1, in_shardings={"x": P("data")}, mesh=MESH)
+    f = on_mesh(lambda x: x + 1, in_shardings={"x": P("data")})
     calls = at_once(4, lambda _: (f(X), f.variants[0]._call)[1])
     assert len(made) > 1 and len({id(call) for call in calls}) == 1
 

@@ -12,17 +12,14 @@ import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from sharding_support import AUTO, EXPLICIT, mesh_of
+from sharding_support import AUTO, EXPLICIT, KINDS, mesh_of
 
 import filterjit.nnx
-from support.nnx import MODES, compare, in_each_mode, needs_this_flax, outcome
+from support.nnx import MODES, in_each_mode, needs_this_flax, outcome
 
 pytestmark = needs_this_flax
 
 ALL = pytest.mark.parametrize("mode", sorted(MODES))
-KINDS = pytest.mark.parametrize(
-    "kind", [AUTO, pytest.param(EXPLICIT, marks=pytest.mark.thorough)], ids=["auto", "explicit"]
-)
 
 
 class Model(nnx.Module):
@@ -39,6 +36,9 @@ class Model(nnx.Module):
 def rows_and_whole(kind: Any = AUTO) -> tuple[NamedSharding, NamedSharding]:
     mesh = mesh_of(kind)
     return NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+
+ROWS, WHOLE = rows_and_whole()
 
 
 def placed(tree: Any) -> list[Any]:
@@ -94,84 +94,77 @@ def test_as_upstream(jit: Any, mode: str, kind: Any, name: str, donate: Any) -> 
     yield sorted(told)  # upstream may compile once more
 
 
-@ALL
 @KINDS
-def test_a_training_step(mode: str, kind: Any) -> None:
+@in_each_mode
+def test_a_training_step(jit: Any, mode: str, kind: Any) -> Iterator[Any]:
     """The state stays where it is put, and hits call what they call without shardings."""
     rows, whole = rows_and_whole(kind)
-    made: list[Any] = []
+    model = Model()
+    optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
 
-    def program(jit: Any) -> Iterator[Any]:
-        model = Model()
-        optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+    @jit(in_shardings=(whole, whole, rows, rows))
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        loss, grads = nnx.value_and_grad(
+            lambda model: jnp.mean((model(x) - y) ** 2), graph=mode != "tree"
+        )(model)
+        optimizer.update(model, grads)
+        return loss
 
-        @jit(in_shardings=(whole, whole, rows, rows))
-        def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
-            loss, grads = nnx.value_and_grad(
-                lambda model: jnp.mean((model(x) - y) ** 2), graph=mode != "tree"
-            )(model)
-            optimizer.update(model, grads)
-            return loss
+    for _ in range(4):
+        loss = step(model, optimizer, jnp.ones((16, 8)), jnp.zeros((16, 8)))
+        yield round(float(loss), 4), placed(loss)
+        yield placed(model), placed(nnx.state(optimizer))
+    if isinstance(step, filterjit.nnx.NNXJit):
+        assert step.cache_info().hits >= 2
+        plain = filterjit.nnx.jit(lambda x: x + 1)
+        plain(jnp.ones(2))
+        assert type(step._inner.variants[0]._call) is type(plain._inner.variants[0]._call)
 
-        made.append(step)
-        for _ in range(4):
-            loss = step(model, optimizer, jnp.ones((16, 8)), jnp.zeros((16, 8)))
-            yield round(float(loss), 4), placed(loss)
-            yield placed(model), placed(nnx.state(optimizer))
 
-    compare(program, mode)
-    step = made[-1]
-    assert step.cache_info().hits >= 2
-    plain = filterjit.nnx.jit(lambda x: x + 1)
-    plain(jnp.ones(2))
-    assert type(step._inner.variants[0]._call) is type(plain._inner.variants[0]._call)
+def filters(kind: Any) -> Any:
+    """Returns a ``StateSharding``: a sharding for each filter."""
+    rows, whole = rows_and_whole(kind)
+    return nnx.StateSharding({nnx.PathContains("kernel"): rows, nnx.Param: whole, ...: None})
 
 
 @KINDS
-def test_filters(kind: Any) -> None:
-    """``StateSharding``: a sharding for each filter."""
-    rows, whole = rows_and_whole(kind)
-    state = nnx.StateSharding({nnx.PathContains("kernel"): rows, nnx.Param: whole, ...: None})
+@in_each_mode(modes=["graph"])
+def test_filters(jit: Any, kind: Any) -> Iterator[Any]:
+    (rows, whole), state = rows_and_whole(kind), filters(kind)
     by_size = nnx.StateSharding({(lambda path, x: x.ndim == 2): rows, ...: whole})
 
-    def program(jit: Any) -> Iterator[Any]:
-        @jit(in_shardings=(state, rows), out_shardings=(rows, None))
-        def f(model: Any, x: Any) -> Any:
-            model.count[...] += 1
-            return jnp.ones((8, 8)) * model.count, x.sum()
+    @jit(in_shardings=(state, rows), out_shardings=(rows, None))
+    def f(model: Any, x: Any) -> Any:
+        model.count[...] += 1
+        return jnp.ones((8, 8)) * model.count, x.sum()
 
-        model = Model()
-        for _ in range(3):
-            out = f(model, jnp.ones((16, 8)))
-            yield out, placed(out), model, placed(model)
+    model = Model()
+    for _ in range(3):
+        out = f(model, jnp.ones((16, 8)))
+        yield out, placed(out), model, placed(model)
 
-        @jit(out_shardings=state)
-        def create() -> Any:
-            return Model()
+    create = jit(lambda: Model(), out_shardings=state)
+    for _ in range(2):
+        model = create()
+        yield model, placed(model)
 
-        for _ in range(2):
-            model = create()
-            yield model, placed(model)
+    @jit(in_shardings=(by_size,))
+    def transpose(model: Any) -> None:
+        square, row = jnp.ones((8, 8)), jnp.ones(8)
+        model.kernel.set_value(row if model.kernel.ndim == 2 else square)
+        model.bias.set_value(square if model.bias.ndim == 1 else row)
 
-        @jit(in_shardings=(by_size,))
-        def transpose(model: Any) -> None:
-            square, row = jnp.ones((8, 8)), jnp.ones(8)
-            model.kernel.set_value(row if model.kernel.ndim == 2 else square)
-            model.bias.set_value(square if model.bias.ndim == 1 else row)
+    for _ in range(3):
+        transpose(model)
+        yield model, placed(model)
 
-        for _ in range(3):
-            transpose(model)
-            yield model, placed(model)
 
-    compare(program, "graph")
-
-    def misfit(jit: Any) -> Iterator[Any]:
-        f = jit(lambda model: model.bias + 1, in_shardings=(state,))
-        yield outcome(f, nnx.Linear(4, 3, rngs=nnx.Rngs(0)))
-        few = nnx.StateSharding({nnx.PathContains("kernel"): rows})
-        yield outcome(jit(lambda model: model.bias + 1, in_shardings=(few,)), Model())
-
-    compare(misfit, "graph", handed_over=True)
+@KINDS
+@in_each_mode(handed_over=True, modes=["graph"])
+def test_filters_that_do_not_fit(jit: Any, kind: Any) -> Iterator[Any]:
+    few = nnx.StateSharding({nnx.PathContains("kernel"): rows_and_whole(kind)[0]})
+    for state, model in ((filters(kind), nnx.Linear(4, 3, rngs=nnx.Rngs(0))), (few, Model())):
+        yield outcome(jit(lambda model: model.bias + 1, in_shardings=(state,)), model)
 
 
 @KINDS
@@ -204,54 +197,45 @@ def test_changes_of_the_graph(jit: Any, kind: Any) -> Iterator[Any]:
         yield read(m), m, placed(m.weight.get_raw_value()), placed(m.table)
 
 
-@ALL
-def test_sharing(mode: str) -> None:
+@in_each_mode(handed_over=True)  # tree mode, and the errors
+def test_sharing(jit: Any) -> Iterator[Any]:
     """One Variable at two places has one sharding."""
-    rows, whole = rows_and_whole()
 
-    def program(jit: Any) -> Iterator[Any]:
-        def f(model: Any, other: Any) -> Any:
-            model.count[...] += 1
-            return other["bias"] + model.count
+    def f(model: Any, other: Any) -> Any:
+        model.count[...] += 1
+        return other["bias"] + model.count
 
-        model = Model()
-        for shardings in ((whole, whole), (whole, rows)):
-            g = jit(f, in_shardings=shardings)
-            yield outcome(g, model, {"bias": model.bias})
-            yield placed(model)
-        returns = jit(lambda model: model, in_shardings=(whole,), out_shardings=rows)
-        yield outcome(returns, model)
+    model = Model()
+    for shardings in ((WHOLE, WHOLE), (WHOLE, ROWS)):
+        yield outcome(jit(f, in_shardings=shardings), model, {"bias": model.bias})
+        yield placed(model)
+    yield outcome(jit(lambda model: model, in_shardings=(WHOLE,), out_shardings=ROWS), model)
 
-    compare(program, mode, handed_over=True)  # tree mode, and the errors
 
-    def without_errors(jit: Any) -> Iterator[Any]:
-        model = Model()
-        optimizer = nnx.ModelAndOptimizer(model, optax.sgd(0.1))
+@in_each_mode(modes=["graph"])
+def test_a_model_and_its_optimizer(jit: Any) -> Iterator[Any]:
+    model = Model()
+    optimizer = nnx.ModelAndOptimizer(model, optax.sgd(0.1))
 
-        @jit(in_shardings=(whole, whole, rows))
-        def step(model: Any, optimizer: Any, x: Any) -> Any:
-            optimizer.update(nnx.grad(lambda model: model(x).sum())(model))
-            return model.bias.sum()
+    @jit(in_shardings=(WHOLE, WHOLE, ROWS))
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        optimizer.update(nnx.grad(lambda model: model(x).sum())(model))
+        return model.bias.sum()
 
-        for _ in range(3):
-            yield step(model, optimizer, jnp.ones((8, 8)))
-            yield placed(model), placed(nnx.state(optimizer)), optimizer.model is model
-
-    if mode == "graph":
-        compare(without_errors, mode)
+    for _ in range(3):
+        yield step(model, optimizer, jnp.ones((8, 8)))
+        yield placed(model), placed(nnx.state(optimizer)), optimizer.model is model
 
 
 @in_each_mode
 def test_static_arguments(jit: Any, mode: str) -> Iterator[Any]:
-    rows, whole = rows_and_whole()
-
     def f(model: Any, n: Any, x: Any) -> Any:
         model.count[...] += n
         return x * n
 
     for static in ({"static_argnums": 1}, {"static_argnames": "n"}, {"static_argnums": (1,)}):
         model = Model()
-        g = jit(f, in_shardings=(whole, rows), **static)
+        g = jit(f, in_shardings=(WHOLE, ROWS), **static)
         for n in (1, 2, 2):
             out = g(model, n, jnp.ones(8))
             yield out, placed(out), model, placed(model)
@@ -278,11 +262,10 @@ def test_a_mesh_in_force(jit: Any, mode: str) -> Iterator[Any]:
 
 @in_each_mode(modes=["graph without updates", "tree"])
 def test_prefixes_that_are_modules(jit: Any, mode: str) -> Iterator[Any]:
-    rows, whole = rows_and_whole()
     model = Model()
-    given = nnx.prefix(model, {nnx.Param: whole, ...: None}, graph=mode == "graph without updates")
+    given = nnx.prefix(model, {nnx.Param: WHOLE, ...: None}, graph=mode == "graph without updates")
 
-    @jit(in_shardings=(given, rows))
+    @jit(in_shardings=(given, ROWS))
     def f(model: Any, x: Any) -> Any:
         model.bias[...] += x.sum()
         model.count[...] += 1
@@ -293,29 +276,28 @@ def test_prefixes_that_are_modules(jit: Any, mode: str) -> Iterator[Any]:
         yield out, placed(out), model, placed(model)
 
 
+@in_each_mode(handed_over=True, again=4)
+def test_what_does_not_fit(jit: Any) -> Iterator[Any]:
+    """Upstream raises its error."""
+    f = jit(lambda model, x: x + model.count, in_shardings=(WHOLE, ROWS))
+    model = Model()
+    for x in (jnp.ones(7), jnp.ones(())):
+        yield outcome(f, model, x)
+    any_number = jit(lambda *args: args, in_shardings=(WHOLE, ROWS))
+    for args in ((model,), (model, 1, 2)):
+        yield outcome(any_number, *args)
+    made = f(model, jnp.ones(8))
+    yield made, placed(made)
+    for prefix in ({"a": ROWS}, (ROWS, ROWS), [ROWS]):
+        yield outcome(jit(lambda x: x * 2, out_shardings=prefix), jnp.ones(8))
+    yield outcome(jit(lambda x: {"a": x[:3]}, out_shardings={"a": ROWS}), jnp.ones(8))
+    yield outcome(jit(lambda x: x * 2, in_shardings=[ROWS]), jnp.ones(8))
+    yield outcome(jit, lambda x: x * 2, in_shardings=("data",))
+
+
 @ALL
-def test_what_does_not_fit(mode: str) -> None:
-    """Upstream raises its error, and later calls are made here again."""
-    rows, whole = rows_and_whole()
-
-    def program(jit: Any) -> Iterator[Any]:
-        f = jit(lambda model, x: x + model.count, in_shardings=(whole, rows))
-        model = Model()
-        for x in (jnp.ones(7), jnp.ones(())):
-            yield outcome(f, model, x)
-        any_number = jit(lambda *args: args, in_shardings=(whole, rows))
-        for args in ((model,), (model, 1, 2)):
-            yield outcome(any_number, *args)
-        made = f(model, jnp.ones(8))
-        yield made, placed(made)
-        for prefix in ({"a": rows}, (rows, rows), [rows]):
-            yield outcome(jit(lambda x: x * 2, out_shardings=prefix), jnp.ones(8))
-        yield outcome(jit(lambda x: {"a": x[:3]}, out_shardings={"a": rows}), jnp.ones(8))
-        yield outcome(jit(lambda x: x * 2, in_shardings=[rows]), jnp.ones(8))
-        yield outcome(jit, lambda x: x * 2, in_shardings=("data",))
-
-    compare(program, mode, handed_over=True, again=4)
-    f = filterjit.nnx.jit(lambda x: x * 2, in_shardings=rows, **MODES[mode])
+def test_calls_after_one_that_does_not_fit(mode: str) -> None:
+    f = filterjit.nnx.jit(lambda x: x * 2, in_shardings=ROWS, **MODES[mode])
     with pytest.raises(ValueError, match=r"size is 7|divisible by 8"):
         f(jnp.ones(7))
     for _ in range(3):
@@ -326,8 +308,7 @@ def test_what_does_not_fit(mode: str) -> None:
 @ALL
 def test_arguments_by_name(mode: str) -> None:
     """They have the sharding of their position; upstream refuses them."""
-    rows = NamedSharding(mesh_of(), P("data"))
-    f = filterjit.nnx.jit(lambda m, x: x + m.count, in_shardings=(None, rows), **MODES[mode])
+    f = filterjit.nnx.jit(lambda m, x: x + m.count, in_shardings=(None, ROWS), **MODES[mode])
     model = Model()
     for out in (f(model, jnp.ones(8)), f(model, jnp.ones(8)), f(model, x=jnp.ones(8))):
         assert out.sharding.spec == P("data")
@@ -335,24 +316,18 @@ def test_arguments_by_name(mode: str) -> None:
 
 
 def test_explain_and_cached_partials() -> None:
-    rows, whole = rows_and_whole()
+    def f(model: Any, x: Any) -> Any:
+        model.count[...] += 1
+        return x * model.count
+
     found = []
-    for jit, partial in (
-        (nnx.jit, nnx.cached_partial),
-        (filterjit.nnx.jit, filterjit.nnx.cached_partial),
-    ):
-
-        @jit(in_shardings=(whole, rows))
-        def f(model: Any, x: Any) -> Any:
-            model.count[...] += 1
-            return x * model.count
-
-        model = Model()
-        g = partial(f, model)
+    for library in (nnx, filterjit.nnx):
+        model, jitted = Model(), library.jit(f, in_shardings=(WHOLE, ROWS))
+        g = library.cached_partial(jitted, model)
         for _ in range(3):
             out = g(jnp.ones(8))
             found.append((np.asarray(out).tolist(), placed(out), placed(model)))
     assert found[:3] == found[3:]
-    assert not f.handed_over
-    assert f.explain(model, jnp.ones(8)).hit
-    assert not f.explain(model, jnp.ones(16)).hit
+    assert not jitted.handed_over
+    assert jitted.explain(model, jnp.ones(8)).hit
+    assert not jitted.explain(model, jnp.ones(16)).hit

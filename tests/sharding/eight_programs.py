@@ -1,5 +1,7 @@
 """Programs over eight devices: what reports say of them, and their files."""
 
+import contextlib
+import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +14,11 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
+from sharding_support import AUTO, EXPLICIT, KINDS, RULES, X, devices, make_model, mesh_of, specs
 
 import filterjit
 from filterjit import filter_jit
-from filterjit.sharding import ShardingRules, place
-
-RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
-X = np.arange(16.0, dtype=np.float32)
+from filterjit.sharding import place
 
 
 def row_of(f: Any) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def test_what_jax_compiles_without_a_trace_is_known(first: str, second: str) -> 
         assert f.explain(x, 1).hit
 
 
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@KINDS
 @pytest.mark.parametrize("order", [(8, 16), (16, 8)])
 def test_the_closest_program_has_the_same_shapes(kind: Any, order: tuple[int, int]) -> None:
     whole, parts = (NamedSharding(mesh_of(kind), spec) for spec in (P(), P("data")))
@@ -103,7 +102,7 @@ def test_what_each_call_copies(option: bool) -> None:
         f(placed, x)
 
 
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@KINDS
 @pytest.mark.parametrize("returned", [True, False])
 def test_a_model_that_the_first_call_places(returned: bool, kind: Any) -> None:
     """It is copied once in training. Where it is passed as it was at first, it is copied in each
@@ -124,16 +123,7 @@ def test_a_model_that_the_first_call_places(returned: bool, kind: Any) -> None:
     assert row_of(f)["compiles"] == 1 + (not returned)
 
 
-def sharded(mesh: Any, rules: Any = RULES) -> Any:
-    return filter_jit(
-        lambda model, x, n: (jax.vmap(model)(x) * n, model),
-        in_shardings={"model": rules, "x": P("data")},
-        out_shardings=(P("data"), rules),
-        mesh=mesh,
-    )
-
-
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@KINDS
 def test_files(kind: Any, tmp_path: Path) -> None:
     """A file has the programs of several placements; each is found by where the arrays are."""
     meshes = [mesh_of(kind, (4,), first=first) for first in (0, 4)]
@@ -153,7 +143,7 @@ def test_files(kind: Any, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[0], right[0])
             assert devices(found[0]) == sorted(d.id for d in mesh.devices.flat)
             assert specs(found) == specs(right)
-    assert loaded.report().as_dict()["functions"][0]["direct"] == 2
+    assert row_of(loaded)["direct"] == 2
     turned = jax.make_mesh((4,), ("data",), axis_types=(kind,), devices=jax.devices()[7:3:-1])
     with pytest.raises(filterjit.MismatchError, match=r"`model\.layers\[0\]\.weight`"):
         loaded(place(model, rules, turned), place(x, P("data"), turned), 2)
@@ -179,27 +169,87 @@ def test_arrays_in_the_function(tmp_path: Path) -> None:
 def test_warm_up_with_shardings_in_its_specs() -> None:
     mesh = mesh_of()
 
-    def spec(mesh: Any, *entries: Any, shape: tuple[int, ...] = (16, 8)) -> Any:
+    def spec(*entries: Any, shape: tuple[int, ...]) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*entries)))
 
     compiles: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiles.append(event) if "backend_compile" in event else None
     )
-    for f, arguments in (
-        (filter_jit(lambda m, x: jax.vmap(m)(x)), (make_model(), P("data"))),
-        (sharded(mesh), (make_model(), P("data"), 2)),
-    ):
-        model = place(arguments[0], RULES, mesh)
-        like = jax.tree.map(
-            lambda a: spec(mesh, *a.sharding.spec, shape=a.shape) if eqx.is_array(a) else a, model
-        )
-        rest = arguments[2:]
-        warmed = f.warm_up_all([((like, spec(mesh, "data"), *rest), {}),
-                            ((like, spec(mesh, "data", shape=(32, 8)), *rest), {})])  # fmt: skip
-        assert warmed == {}
-        batches = [place(np.ones((n, 8), np.float32), P("data"), mesh) for n in (16, 32)]
+    alone = filter_jit(lambda model, x: jax.vmap(model)(x))
+    sharded = filter_jit(
+        lambda model, x, n: (jax.vmap(model)(x) * n, model),
+        in_shardings={"model": RULES, "x": P("data")},
+        out_shardings=(P("data"), RULES),
+        mesh=mesh,
+    )
+    model = place(make_model(), RULES, mesh)
+    like = jax.tree.map(
+        lambda a: spec(*a.sharding.spec, shape=a.shape) if eqx.is_array(a) else a, model
+    )
+    batches = [place(np.ones((n, 8), np.float32), P("data"), mesh) for n in (16, 32)]
+    for f, rest in ((alone, ()), (sharded, (2,))):
+        specs_of = [(like, spec("data", shape=x.shape), *rest) for x in batches]
+        assert f.warm_up_all([(args, {}) for args in specs_of]) == {}
         compiles.clear()
         for x in batches:
             f(model, x, *rest)
-        assert compiles == [] and f.report().as_dict()["functions"][0]["traces"] == 2
+        assert compiles == [] and row_of(f)["traces"] == 2
+
+
+# ---- files of programs that are lowered under one mesh, and saved and loaded under another or none ----
+
+SQUARE = jnp.arange(16.0).reshape(8, 2)
+CONTEXTS: dict[str | None, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    f"{kind.name}{sizes}": functools.partial(jax.set_mesh, mesh_of(kind, sizes))
+    for kind in (AUTO, EXPLICIT)
+    for sizes in ((1,), (4,), (8,), (2, 4))
+}
+CONTEXTS["with mesh"] = lambda: mesh_of(shape=(4,))
+
+
+def depends_on_the_mesh(x: Any) -> Any:
+    """Returns an array on the mesh, and what the body sees of it."""
+    now = jax.sharding.get_abstract_mesh()
+    if now.empty:
+        return x * 2, jnp.asarray(-1)
+    if EXPLICIT in now.axis_types:
+        return jax.sharding.reshard(x * 2, P("data")), jnp.asarray(now.size)
+    x = jax.lax.with_sharding_constraint(x, P("data"))
+    total = jax.shard_map(lambda x: jax.lax.psum(x, "data"), in_specs=P("data"), out_specs=P())(x)
+    return x * 2, total, jnp.asarray(now.size)
+
+
+# In which contexts a program is lowered, and saved and loaded, and its options: shardings without a
+# mesh of their own are those of the mesh of the moment.
+CASES: list[tuple[str | None, str | None, dict[str, Any]]] = [
+    *((name, None, {}) for name in CONTEXTS),
+    *((None, name, {}) for name in CONTEXTS),
+    ("Auto(4,)", "Explicit(2, 4)", {}),
+    ("Explicit(2, 4)", "Auto(8,)", {}),
+    ("Auto(4,)", None, {"in_shardings": P("data")}),
+    ("Explicit(4,)", None, {"in_shardings": P("data")}),
+]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of `with mesh:`
+@pytest.mark.parametrize(("lowered", "saved", "options"), CASES)
+def test_files_under_meshes(
+    lowered: str, saved: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The loaded function is called under the mesh of the trace, as a hit is."""
+    f = filter_jit(lambda x: depends_on_the_mesh(x), **options)
+    with CONTEXTS.get(lowered, contextlib.nullcontext)():
+        now = jax.sharding.get_abstract_mesh()
+        x = SQUARE if now.empty else jax.device_put(SQUARE, P("data"))
+        expected = f(x)
+    with CONTEXTS.get(saved, contextlib.nullcontext)():
+        assert f.save(tmp_path / "file") == 1
+        loaded = filterjit.load(tmp_path / "file")
+    for _ in range(2):
+        with CONTEXTS.get(lowered, contextlib.nullcontext)():
+            found = loaded(x)
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

@@ -1,7 +1,8 @@
 """`ShardingRules`, `fsdp` and `place`."""
 
+import collections
 import inspect
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,11 +12,12 @@ import optax
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from sharding_support import AUTO, EXPLICIT, make_model, mesh_of, specs
+from sharding_support import AUTO, EXPLICIT, KINDS, make_model, mesh_of, specs
 
 from filterjit import Filter, filter_jit, is_array, is_inexact_array
 from filterjit.sharding import ShardingRules, fsdp, place
 
+MESH = mesh_of(shape=(2, 4))
 RULES = ShardingRules({"layers[0].weight": P("data", "model"), "**.weight": P("model"), ...: P()})
 FILTERS = ShardingRules(
     {
@@ -49,7 +51,7 @@ PLACED: dict[str, tuple[Any, Any, list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@KINDS
 def test_what_is_placed_where(kind: Any) -> None:
     mesh = mesh_of(kind, (2, 4))
     for name, (rules, tree, expected) in PLACED.items():
@@ -67,39 +69,31 @@ def test_what_is_placed_where(kind: Any) -> None:
 
 
 def test_fsdp() -> None:
-    mesh = mesh_of(shape=(2, 4))
     rule = fsdp("model", min_size=16)
     for shape, expected in {
         (4, 8): P(None, "model"), (8, 4): P("model"), (8, 8): P("model"), (3, 5): P(),
         (3, 4): P(), (15,): P(), (16,): P("model"), (): P(), (0, 16): P(), (64, 3, 16): P("model"),
     }.items():  # fmt: skip
-        assert rule(jax.ShapeDtypeStruct(shape, jnp.float32), mesh) == expected
+        assert rule(jax.ShapeDtypeStruct(shape, jnp.float32), MESH) == expected
     both = fsdp(("data", "model"))
-    assert both(jax.ShapeDtypeStruct((4, 8), jnp.float32), mesh) == P(None, ("data", "model"))
+    assert both(jax.ShapeDtypeStruct((4, 8), jnp.float32), MESH) == P(None, ("data", "model"))
     with pytest.raises(ValueError, match=r"`\['w'\]`.*the mesh has no axis 'fsdp'"):
-        place({"w": np.ones(8)}, ShardingRules({...: fsdp("fsdp")}), mesh)
+        place({"w": np.ones(8)}, ShardingRules({...: fsdp("fsdp")}), MESH)
 
 
 def test_states_of_other_shapes_are_replicated() -> None:
     """Adafactor keeps factors of the second moment."""
-    mesh = mesh_of(shape=(2, 4))
     optimizer = optax.adafactor(1e-3, min_dim_size_to_factor=8)
     params = {"w": jnp.ones((8, 16)), "b": jnp.ones(8)}
     rules = ShardingRules({"w": P("data", "model"), "b": P("data")})
-    state = place(optimizer.init(params), rules, mesh)
+    state = place(optimizer.init(params), rules, MESH)
     factored = state[0]
     assert specs(factored.v_row["w"]) == specs(factored.v_col["w"]) == [()]
     assert specs(factored.v["b"]) == [("data",)]
 
 
-class Layer(NamedTuple):
-    w: Any
-    b: Any
-
-
-class Layers(NamedTuple):
-    first: Any
-    second: Any
+Layer = collections.namedtuple("Layer", ["w", "b"])
+Layers = collections.namedtuple("Layers", ["first", "second"])
 
 
 class Holder(eqx.Module):
@@ -133,7 +127,6 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("kind", ["dict", "named tuple", "both", "module"])
 def test_a_moment_is_placed_as_its_parameter(name: str, kind: str) -> None:
     """Whatever stands around it; the parameters have different shapes."""
-    mesh = mesh_of(shape=(2, 4))
     w, b, v, c = (jnp.ones(shape) for shape in ((8, 16), (16,), (16, 8), (8,)))
     both = {"dict": dict, "named tuple": Layers, "both": dict, "module": Holder}[kind]
     one = dict if kind == "dict" else Layer
@@ -147,11 +140,11 @@ def test_a_moment_is_placed_as_its_parameter(name: str, kind: str) -> None:
         }
     )
     params = eqx.filter(params, eqx.is_array)
-    wanted = {x.shape: P(*specs(x)[0]) for x in jax.tree.leaves(place(params, rules, mesh))}
+    wanted = {x.shape: P(*specs(x)[0]) for x in jax.tree.leaves(place(params, rules, MESH))}
     assert len(set(wanted.values())) == 3
     state = OPTIMIZERS[name].init(params)
     for tree in (state, Holder(None, state), ["name", {"state": state}]):
-        for x in jax.tree.leaves(place(tree, rules, mesh)):
+        for x in jax.tree.leaves(place(tree, rules, MESH)):
             if isinstance(x, jax.Array) and x.ndim:
                 is_factor = name == "adafactor" and x.ndim == 1
                 assert is_factor or P(*specs(x)[0]) == wanted[x.shape], x.shape
@@ -169,7 +162,7 @@ ERRORS: list[tuple[dict[Any, Any], str]] = [
 def test_errors(rules: Any, match: str) -> None:
     """Besides those in tests/messages.md, which tests/test_pages.py runs."""
     with pytest.raises(ValueError, match=match):
-        place(make_model(), ShardingRules(rules), mesh_of(shape=(2, 4)))
+        place(make_model(), ShardingRules(rules), MESH)
 
 
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT, (AUTO, EXPLICIT)], ids=str)

@@ -5,9 +5,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+import pytest
 from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
+
+from filterjit.sharding import ShardingRules
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
+KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
+X = np.arange(16.0, dtype=np.float32)
 
 
 def mesh_of(kind: Any = AUTO, shape: tuple[int, ...] = (8,), first: int = 0) -> Mesh:

@@ -135,10 +135,6 @@ class Net:
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.loss(x, train=True)
 
-    @filter_jit
-    def wider(self, by: int) -> "Net":
-        return dataclasses.replace(self, width=self.width + by)
-
     @classmethod
     @filter_jit
     def make(cls, width: int) -> "Net":
@@ -170,7 +166,6 @@ def test_methods() -> None:
         assert_type(net.loss(X, train=True), jax.Array)
         assert_type(Net.loss(net, X), jax.Array)
         assert_type(net(X), jax.Array)
-        assert_type(net.wider(3), Net)
         assert_type(net.double(X), jax.Array)
         assert_type(net.loss.__self__, Net)
         assert_type(filter_jit(net.loss)(X), jax.Array)
