@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from filterjit import _core
-from filterjit._trees._nodes import Nodes, types_of
+from filterjit._trees._nodes import Nodes
 from filterjit._trees._registry import registry
 
 X, Y = jnp.zeros(2), jnp.ones(3)
@@ -71,27 +71,3 @@ def test_avals_are_compared_too() -> None:
 def test_an_interrupt_of_a_comparison_is_raised() -> None:
     with pytest.raises(KeyboardInterrupt):
         nodes_of(Interrupts()).differences(nodes_of(Interrupts()))
-
-
-def test_lineage() -> None:
-    nodes = nodes_of({"a": [X, {"b": 1}], "c": 2})
-    assert [node.key for node in nodes.lineage(4)] == [None, ("a",), (1,), ("b",)]
-    assert [node.kind for node in nodes.lineage(4)] == ["dict", "list", "dict", "static"]
-    assert nodes.lineage(0) == [nodes[0]]
-
-
-def test_spans() -> None:
-    nodes = nodes_of([{"a": X, "b": [X, 1, Y]}, None, X])
-    assert (nodes.span(), nodes.span(0), nodes.span(0, 1)) == (range(4), range(3), range(1, 3))
-    assert (nodes.span(1), nodes.span(2), nodes.span(0, 1, 2)) == (
-        range(3, 3),
-        range(3, 4),
-        range(2, 3),
-    )
-    for path in ((3,), (0, 2), (0, 0, 0)):
-        with pytest.raises(IndexError):
-            nodes.span(*path)
-
-
-def test_types() -> None:
-    assert types_of(nodes_of([{"a": X}, (1,), Raises()]).structure) == {dict}

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from explain_support import Aux, Data, Holder, Own, Plain, Static, X, closure
+from explain_support import Aux, Data, Holder, Plain, Static, X, closure
 
 import filterjit
 from filterjit import filter_jit
+from support.statics import Constant
 
 COUNT = 300
 
@@ -96,8 +97,8 @@ DIFFERENCES: dict[str, Difference] = {
     "order": Difference(lambda i: Static(X, BOTH[i % 2]), "static",
         {"same keys in the same order": lambda i: Static(X, BOTH[0])},
         ".value", is_static=False),
-    "order in a dataclass": Difference(lambda i: Static(X, Point(Own(BOTH[i % 2]))), "static",
-        {"same keys in the same order": lambda i: Static(X, Point(Own(BOTH[0])))},
+    "order in a dataclass": Difference(lambda i: Static(X, Point(Constant(BOTH[i % 2]))), "static",
+        {"same keys in the same order": lambda i: Static(X, Point(Constant(BOTH[0])))},
         ".value.x.value", is_static=False),
     "keys": Difference(lambda i: {"a": 1} | {f"b{i}": 1}, "structure",
         {"the same keys on every call": lambda i: {"a": 1, "b": 1}}),

@@ -9,7 +9,6 @@ import re
 import sys
 import time
 import weakref
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +22,7 @@ import filterjit
 from filterjit import filter_jit
 from filterjit._call import _direct
 from filterjit._observe._recorder import recorder
-from support.processes import environment, run_code
+from support.lifetimes import freed
 from support.terminals import terminal
 from support.threads import at_once
 
@@ -371,25 +370,12 @@ def test_recreated_functions_are_added_up() -> None:
     assert [v["label"] for v in rows["variants"]] == ["variant 1", "variant 2"]
 
 
-def test_a_report_keeps_no_static_alive() -> None:
-    class Held:
-        pass
-
-    def make() -> weakref.ref[Any]:
-        held = Held()
-
-        @filter_jit
-        def f(x: Any, static: Any) -> Any:
-            return x * 2
-
-        f(X, held)
-        f.report()
-        filterjit.report()
-        return weakref.ref(held)
-
-    ref = make()
-    gc.collect()
-    assert ref() is None
+@freed
+def test_a_report_keeps_no_static_alive() -> list[weakref.ref[Any]]:
+    f, held = filter_jit(lambda x, static: x * 2), type("Held", (), {})()
+    f(X, held)
+    f.report(), filterjit.report()
+    return [weakref.ref(held)]
 
 
 def test_each_thread_has_its_own_stack() -> None:
@@ -414,28 +400,6 @@ def test_each_thread_has_its_own_stack() -> None:
     row = row_of(shared)
     assert row["calls"] == 60 and 5 <= row["traces"] <= 30
     assert row["traces"] == sum(v["traces"] for v in row["variants"])
-
-
-@pytest.mark.slow
-def test_programs_from_the_persistent_cache(tmp_path: Path) -> None:
-    code = """
-        import json, os
-        import jax, jax.numpy as jnp
-        jax.config.update("jax_compilation_cache_dir", os.path.join(os.getcwd(), "cache"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        from filterjit import filter_jit
-        f = filter_jit(lambda x, n: jnp.sin(x) * n)
-        f(jnp.ones(3), 2), f(jnp.ones(3), 3)
-        (row,) = f.report().as_dict()["functions"]
-        print(json.dumps([row["compiles"], row["from_disk"], "from disk" in str(f.report())]))
-    """
-    # XLA itself logs what it thinks of a program that it loads.
-    env = environment(TF_CPP_MIN_LOG_LEVEL="3", JAX_ENABLE_COMPILATION_CACHE="true")
-    first, second = (run_code(code, cwd=tmp_path, timeout=240, env=env) for _ in range(2))
-    assert first.stderr == second.stderr == ""
-    assert json.loads(first.stdout) == [2, 0, False]
-    assert json.loads(second.stdout) == [2, 2, True]
 
 
 # ---- the text ----

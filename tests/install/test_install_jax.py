@@ -18,18 +18,6 @@ def is_ours(f: Any) -> bool:
     return isinstance(f, filterjit.types.FilterJit)
 
 
-def test_install_and_uninstall() -> None:
-    filterjit.install()
-    assert jax.jit is ORIGINAL
-    filterjit.install(jax=True)
-    f = jax.jit(lambda x: x + 1)
-    assert is_ours(f) and f(1) == 2
-    filterjit.uninstall()
-    assert f(1) == 2 and is_ours(f)
-    with filterjit.install(jax=True), filterjit.install():
-        assert is_ours(jax.jit(len))
-
-
 def test_beside_jit_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "jit", filterjit.jit)
     filterjit.install(jax=True)

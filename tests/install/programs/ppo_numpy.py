@@ -74,34 +74,29 @@ def update(agent, moments, batch):
     return eqx.apply_updates(agent, updates), moments, loss
 
 
-def main():
-    key, environment = jax.random.key(0), Pendulum(0)
-    agent = Agent(jax.random.key(1))
-    moments = optimizer.init(eqx.filter(agent, eqx.is_inexact_array))
-    random = np.random.default_rng(1)
-    for round_ in range(ROUNDS):
-        rows, x = [], environment.reset()
-        for _ in range(STEPS):
-            action, log_prob, value, key = act(agent, x, key)
-            after, reward = environment.step(float(np.clip(action, -2, 2)))
-            rows.append((x, float(action), float(log_prob), float(value), reward / 10))
-            x = after
-        xs, actions, log_probs, values, rewards = (
-            np.array(column, np.float32) for column in zip(*rows, strict=True)
-        )
-        advantage, last = np.zeros(STEPS, np.float32), 0.0
-        following = np.append(values[1:], values[-1])
-        for t in reversed(range(STEPS)):
-            last = rewards[t] + GAMMA * following[t] - values[t] + GAMMA * LAMBDA * last
-            advantage[t] = last
-        data = {"x": xs, "action": actions, "log_prob": log_probs, "return": advantage + values}
-        data["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
-        for _ in range(5):
-            for part in random.permutation(STEPS).reshape(4, 50):
-                batch = {name: column[part] for name, column in data.items()}
-                agent, moments, loss = update(agent, moments, batch)
-        print(f"round {round_}: reward {rewards.mean():.4f}, loss {loss:.4f}")
-
-
-if __name__ == "__main__":
-    main()
+key, environment = jax.random.key(0), Pendulum(0)
+agent = Agent(jax.random.key(1))
+moments = optimizer.init(eqx.filter(agent, eqx.is_inexact_array))
+random = np.random.default_rng(1)
+for round_ in range(ROUNDS):
+    rows, x = [], environment.reset()
+    for _ in range(STEPS):
+        action, log_prob, value, key = act(agent, x, key)
+        after, reward = environment.step(float(np.clip(action, -2, 2)))
+        rows.append((x, float(action), float(log_prob), float(value), reward / 10))
+        x = after
+    xs, actions, log_probs, values, rewards = (
+        np.array(column, np.float32) for column in zip(*rows, strict=True)
+    )
+    advantage, last = np.zeros(STEPS, np.float32), 0.0
+    following = np.append(values[1:], values[-1])
+    for t in reversed(range(STEPS)):
+        last = rewards[t] + GAMMA * following[t] - values[t] + GAMMA * LAMBDA * last
+        advantage[t] = last
+    data = {"x": xs, "action": actions, "log_prob": log_probs, "return": advantage + values}
+    data["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
+    for _ in range(5):
+        for part in random.permutation(STEPS).reshape(4, 50):
+            batch = {name: column[part] for name, column in data.items()}
+            agent, moments, loss = update(agent, moments, batch)
+    print(f"round {round_}: reward {rewards.mean():.4f}, loss {loss:.4f}")
