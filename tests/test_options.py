@@ -215,18 +215,10 @@ BOOLS = [
 ]
 
 
-def _with_bool(name: str, option: str, value: Any) -> None:
-    fun = FUNCTIONS[name]
-    if name == "combine":
-        fun(MODEL, **{option: value})
-    else:
-        fun(**{option: value})
-
-
 @pytest.mark.parametrize(("name", "option"), BOOLS)
 def test_what_is_no_bool(name: str, option: str) -> None:
     with pytest.raises(ValueError, match=rf"{option}=\.\.\.\)` must be a bool.*, not 'off'"):
-        _with_bool(name, option, "off")
+        FUNCTIONS[name](*[MODEL] * (name == "combine"), **{option: "off"})
 
 
 def test_options_that_are_bools_are_found() -> None:

@@ -239,9 +239,6 @@ def test_an_error_of_the_compiler_is_shown(copy: Path) -> None:
     assert "apt install" not in done.stderr and "Traceback" not in done.stderr
 
 
-# ---- CI ----
-
-
 def test_the_workflows_run_what_is_there() -> None:
     yaml = pytest.importorskip("yaml")
     makefile = (ROOT / "Makefile").read_text()

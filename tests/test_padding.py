@@ -113,12 +113,3 @@ def test_each_size_compiles_once_and_padding_nothing() -> None:
                 out = mean(*pad_to(convert(rows), (16, 4)))
                 assert np.isclose(np.asarray(out), rows.mean())
     assert mean.variants[0].num_traces == 2
-
-
-def test_zeros_make_gradients_nan_and_edge_does_not() -> None:
-    def loss(x: Any, mask: Any) -> Any:
-        return jnp.where(mask, jnp.linalg.norm(x, axis=1), 0).sum()
-
-    for fill in (0, "edge"):
-        gradient = jax.grad(loss)(*pad_to(jnp.asarray(X), 4, fill=fill))
-        assert bool(jnp.isnan(gradient).any()) == (fill == 0)

@@ -307,13 +307,11 @@ def test_another_function_of_the_same_program() -> None:
 
 
 def test_a_function_of_specs_cannot_be_called() -> None:
-    """A function with a spec in it has no array to compute with; the error names the spec."""
     (line,) = mismatch(filter_jit(layer(SPEC)).compile(X), X)
     assert line.startswith(says("the function.weight", "float32[3]", "a ShapeDtypeStruct"))
 
 
 def test_under_a_transformation(make: Make) -> None:
-    """A compiled program cannot be transformed: JAX raises, and filterjit passes the error on."""
     made = make(lambda x: x * 2, X)
     for transform in (jax.vmap, filter_jit):
         with pytest.raises(TypeError, match=r"transformation|Tracer|compiled for"):
@@ -371,9 +369,6 @@ def test_what_jax_alone_compiles() -> None:
     assert g.compile(X)(X) is not None and g.cache_info().variants == 1
 
 
-# ---- lifetimes ----
-
-
 def test_everything_is_freed(kind: str, tmp_path: Path) -> None:
     """Arrays that it was lowered for at once, and the rest with it."""
 
@@ -403,9 +398,6 @@ def test_everything_is_freed(kind: str, tmp_path: Path) -> None:
     del made, static
     gc.collect()
     assert [ref() for ref in refs] == [None] * len(refs)
-
-
-# ---- reports ----
 
 
 def test_a_report_counts_calls(kind: str, make: Make) -> None:

@@ -89,9 +89,6 @@ def refuse(path: Path) -> str:
     return str(raised.value)
 
 
-# ---- writing ----
-
-
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     """The error names the path that was given, and leaves nothing behind."""
     f = filter_jit(lambda x: x + 1)

@@ -179,8 +179,6 @@ def test_functions_of_transformations(tmp_path: Path, monkeypatch: pytest.Monkey
         assert filter_jit(transform(lambda x: jnp.sin(x))).warm_up(x) is None
 
 
-# ---- changes since a file was saved ----
-
 CODE = """
 import dataclasses, enum
 from typing import NamedTuple
@@ -270,8 +268,6 @@ def test_changes(change: tuple[str, str, str], of_changing: Path) -> None:
     with pytest.raises(ValueError, match=match):
         filterjit.load(of_changing)
 
-
-# ---- processes that write one file ----
 
 _WRITE = """
 import sys

@@ -54,12 +54,6 @@ def test_differences(was: Any, now: Any, expected: Any) -> None:
     assert one.differences(one, most=100) == ([], 0)
 
 
-def test_the_number_of_differences_is_limited() -> None:
-    one, other = nodes_of(list(range(10))), nodes_of(list(range(1, 11)))
-    assert one.differences(other, most=3) == ([(1, 1), (2, 2), (3, 3)], 7)
-    assert one.differences(other, most=0) == ([], 10)
-
-
 def test_avals_are_compared_too() -> None:
     one, other = nodes_of([X, 1, X, X]), nodes_of([X, 2, X, X])
     assert one.differences(other, "abc", "ade", 1) == ([(2, 2), (3, 3)], 1)

@@ -106,20 +106,3 @@ def test_install_comes_before_all_imports(first: str) -> None:
     """A name of filterjit may be what imports JAX: the modules that `install` imports with JAX, and
     with Flax, are not half imported then."""
     run_code(FIRST.replace("<first>", first), options=("-W", "error"))
-
-
-@pytest.mark.slow
-def test_uninstall_comes_before_the_imports() -> None:
-    run_code(
-        """
-        import filterjit
-        filterjit.install(jax=True)
-        filterjit.uninstall()
-        import equinox as eqx, jax
-        from flax import nnx
-        assert eqx.filter_jit is not filterjit.filter_jit
-        assert nnx.jit is not filterjit.nnx.jit
-        assert not isinstance(jax.jit(len), filterjit.types.FilterJit)
-        """,
-        options=("-W", "error"),
-    )
