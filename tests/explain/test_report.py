@@ -28,7 +28,6 @@ from support.threads import at_once
 
 
 def in_all(name: str) -> dict[str, Any]:
-    """Returns the row of the function whose name ends with `name`, in the report of all functions."""
     rows = filterjit.report().as_dict()["functions"]
     (row,) = [row for row in rows if row["name"].endswith(name)]
     return row

@@ -37,7 +37,6 @@ if __name__ == "__main__":
 
 
 def run_installed(*args: str, cwd: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Runs ``python -m filterjit run`` with `args`."""
     return run("-m", "filterjit", "run", *args, cwd=cwd, status=status, timeout=120)
 
 
