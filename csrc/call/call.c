@@ -9,8 +9,8 @@
  *   call   Calls the variant's callable, a Direct, with the arrays.
  *   build  Builds the user's tree (build.c) from the Output that the callable returned.
  *
- * Python does everything else, in hooks (call_hooks.c).  A hit calls only one of them: `run`,
- * if the program can raise.
+ * Python does everything else, in hooks (call_hooks.c).  A hit calls at most one of
+ * them: `run`, or `finish` if only an older trace of its variant can raise.
  *
  * Python code can run in each step: see the files above.  The call step can run any code,
  * including a call of the same FilterJit.  So a call owns a reference to the variant.  From
@@ -29,7 +29,7 @@
 
 typedef struct {
     FjFilterJit *self;
-    FjArgumentsHook *hook;      /* or NULL */
+    FjArgumentsCheck *check;    /* or NULL */
     int uncompiled;             /* the function itself ran: jax_disable_jit */
     int misfits;                /* the arguments don't fit the signature */
     Py_ssize_t traces_before;   /* number of the variant's traces when its call began */
@@ -101,18 +101,19 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     return found > 0 ? other : NULL;
 }
 
-/* Asks the hook about arguments with this Structure.  -1 with an error, or if it gives up. */
+/* Checks the arguments, with this Structure.  -1 with an error, or without one if the check
+ * gives up: the caller uses Flax.  */
 static int
-accept_arguments(Call *call, const FjStructure *structure, int is_new)
+accept_arguments(Call *call, const FjStructure *structure, int was_flattened)
 {
-    if (FJ_LIKELY(call->hook == NULL)) {
+    if (FJ_LIKELY(call->check == NULL)) {
         return structure == NULL ? -1 : 0;
     }
     PyObject *const *arrays = call->arrays.items + PyTuple_GET_SIZE(call->self->arrays);
-    return call->hook->accept(call->hook, structure, arrays, is_new) > 0 ? 0 : -1;
+    return call->check->accept(call->check, structure, arrays, was_flattened) > 0 ? 0 : -1;
 }
 
-/* Returns the Structure of the arguments, or NULL with an error or if the hook gives up. */
+/* Returns the Structure of the arguments, or NULL with an error or if the check gives up. */
 static FjStructure *
 flatten_arguments(Call *call)
 {
@@ -121,7 +122,7 @@ flatten_arguments(Call *call)
     FjStructure *structure =
         fj_flatten_arguments(cache->registry, cache->signature->names, cache->signature->flags,
                              call->arguments, fj_hooks_choose, call->self, &call->arrays,
-                             call->hook == NULL ? &objects : &call->hook->objects);
+                             call->check == NULL ? &objects : &call->check->objects);
     fj_leafbuf_clear(&objects); /* the arguments hold them too */
     if (accept_arguments(call, structure, 1) < 0) {
         Py_CLEAR(structure);
@@ -130,7 +131,7 @@ flatten_arguments(Call *call)
 }
 
 /* Finds the variant of the arguments without a prediction.  Returns their Structure, or NULL
- * with an error or if the hook gives the call up.  Only FJ_FIND can leave `call->variant`
+ * with an error or if the check gives the call up.  Only FJ_FIND can leave `call->variant`
  * NULL.
  *
  * For a call, the new variant is in the cache before it is traced.  So concurrent
@@ -167,7 +168,7 @@ find_variant(Call *call, FjGoal goal)
 static inline FjLeafBuf *
 numbered_objects(Call *call)
 {
-    return call->hook == NULL ? NULL : &call->hook->objects;
+    return call->check == NULL ? NULL : &call->check->objects;
 }
 
 static int
@@ -179,7 +180,7 @@ match_predicted(Call *call, FjVariant *predicted, FjMatchAttempts *attempts)
 }
 
 /* Finds the variant among those that calls have switched to.  1, 0, or -1 with an error or if
- * the hook gives up. */
+ * the check gives up. */
 static int
 match_recent(Call *call, const FjVariant *predicted, FjMatchAttempts *attempts)
 {
@@ -205,7 +206,7 @@ static FJ_NOINLINE int
 match_others(Call *call, FjVariant *predicted, FjMatchAttempts *attempts, int *matched)
 {
     int found = match_recent(call, predicted, attempts);
-    if (found == 0 && attempts->skipped) {
+    if (found == 0 && attempts->skipped_mutable) {
         attempts->same_object_only = 0;
         *matched = match_predicted(call, predicted, attempts);
         found = *matched == 0 ? match_recent(call, predicted, attempts) : 0;
@@ -218,7 +219,8 @@ static inline FjVariant *
 predict(Call *call)
 {
     FjVariant *predicted = call->last;
-    if (FJ_LIKELY(predicted != NULL && FJ_LOAD_SIZE(predicted->next_variant) == 0)) {
+    if (FJ_LIKELY(predicted != NULL &&
+                  FJ_LOAD_SIZE(predicted->next_variant) == 0)) { /* itself */
         call->last = NULL;
     }
     else if (predicted != NULL) {
@@ -233,7 +235,7 @@ predict(Call *call)
     return predicted;
 }
 
-/* Finds the variant and collects arrays.  -1 with an error, or if the hook gives up. */
+/* Finds the variant and collects arrays.  -1 with an error, or if the check gives up. */
 static int
 match_arguments(Call *call)
 {
@@ -297,9 +299,9 @@ call_variant(Call *call, FjVariant *variant)
         return fj_variant_is_freed();
     }
     size_t nargsf = (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    int checks_depth = Py_TYPE(callable) == call->cache->registry->state->direct ||
-                       PyFunction_Check(callable);
-    return FJ_LIKELY(checks_depth)
+    int guards_recursion = Py_TYPE(callable) == call->cache->registry->state->direct ||
+                           PyFunction_Check(callable);
+    return FJ_LIKELY(guards_recursion)
                ? PyObject_Vectorcall(callable, call->arrays.items, nargsf, NULL)
                : fj_call_nested(callable, call->arrays.items, nargsf, NULL);
 }
@@ -321,10 +323,10 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(output->structure != NULL)) {
         call->uncompiled = 1;
     }
-    int is_new = FJ_LOAD_SIZE(variant->num_traces) != call->traces_before ||
-                 call->uncompiled ||
-                 fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_NO;
-    if (FJ_UNLIKELY(is_new && !call->run_by_hook) &&
+    int needs_finish = FJ_LOAD_SIZE(variant->num_traces) != call->traces_before ||
+                       call->uncompiled ||
+                       fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_NO;
+    if (FJ_UNLIKELY(needs_finish && !call->run_by_hook) &&
         fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
         goto done;
     }
@@ -396,8 +398,8 @@ call_and_build(Call *call)
         result = call_variant(call, variant);
         if (FJ_UNLIKELY(result == NULL)) {
             (void)fj_hooks_finish(call->self, variant, &call->arrays, NULL);
-            call->run_by_hook = FJ_LOAD_INT(variant->asks_on_failure) &&
-                                PyErr_ExceptionMatches(PyExc_Exception);
+            call->run_by_hook =
+                FJ_LOAD_INT(variant->was_switched) && PyErr_ExceptionMatches(PyExc_Exception);
         }
     }
     if (FJ_UNLIKELY(call->run_by_hook)) {
@@ -420,13 +422,13 @@ call_and_build(Call *call)
 /* Initializes `call` for bind_arguments, which sets `arguments`.  0, or -1 with the error of
  * hooks.prepare and nothing to release. */
 static inline int
-start_call(Call *call, FjFilterJit *self, FjArgumentsHook *hook)
+start_call(Call *call, FjFilterJit *self, FjArgumentsCheck *check)
 {
     if (fj_hooks_prepare(self) < 0) {
         return -1;
     }
     call->self = self;
-    call->hook = hook;
+    call->check = check;
     call->cache = self->cache;
     call->last = NULL;
     call->variant = NULL;
@@ -481,12 +483,12 @@ after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
 }
 
 PyObject *
-fj_call_with_hook(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args,
-                  Py_ssize_t nargs, PyObject *kwnames)
+fj_call_with_check(FjFilterJit *self, FjArgumentsCheck *check, PyObject *const *args,
+                   Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
     PyObject *result = NULL, *other = NULL;
-    if (FJ_UNLIKELY(start_call(&call, self, hook) < 0)) {
+    if (FJ_UNLIKELY(start_call(&call, self, check) < 0)) {
         return NULL;
     }
     if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
@@ -509,8 +511,8 @@ fj_call_with_hook(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *arg
 PyObject *
 fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    return fj_call_with_hook((FjFilterJit *)op, NULL, args, PyVectorcall_NARGS(nargsf),
-                             kwnames);
+    return fj_call_with_check((FjFilterJit *)op, NULL, args, PyVectorcall_NARGS(nargsf),
+                              kwnames);
 }
 
 /* ---- look-ups without a call ---- */

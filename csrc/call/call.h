@@ -9,21 +9,21 @@
 PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
 /* Checks the arguments of a call before its variant is called or compiled (variable_jit.c). */
-typedef struct FjArgumentsHook FjArgumentsHook;
-struct FjArgumentsHook {
+typedef struct FjArgumentsCheck FjArgumentsCheck;
+struct FjArgumentsCheck {
     /* (P) 1, 0 to give the call up, or -1 with an error.  The arguments have this Structure,
-     * `arrays` and the numbered `self->objects`.  `is_new` after flattening: a matched
+     * `arrays` and the numbered `self->objects`.  `was_flattened`: a matched
      * Structure was accepted earlier.  `structure` is NULL, with an error, if flattening
      * failed. */
-    int (*accept)(FjArgumentsHook *self, const FjStructure *structure, PyObject *const *arrays,
-                  int is_new);
+    int (*accept)(FjArgumentsCheck *self, const FjStructure *structure,
+                  PyObject *const *arrays, int was_flattened);
     FjLeafBuf objects; /* initially empty */
 };
 
-/* Makes a call.  `hook` can be NULL.  Returns NULL without an error if the hook gives the call
- * up.  The caller holds `self` and the arguments. */
-PyObject *fj_call_with_hook(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args,
-                            Py_ssize_t nargs, PyObject *kwnames);
+/* Makes a call.  `check` can be NULL.  Returns NULL without an error if the check gives the
+ * call up.  The caller holds `self` and the arguments. */
+PyObject *fj_call_with_check(FjFilterJit *self, FjArgumentsCheck *check, PyObject *const *args,
+                             Py_ssize_t nargs, PyObject *kwnames);
 
 /* What to do without a variant. */
 typedef enum {

@@ -30,7 +30,8 @@
 #include "call/variant.h"
 
 #define FEW 8 /* arguments that fit on the stack */
-/* jax.jit collects in each call if there is garbage, but C can't ask (FJ_COLLECT). */
+/* jax.jit collects in each call if there is garbage (objects that other
+ * threads couldn't free), but C can't ask (FJ_COLLECT). */
 #define CALLS_PER_COLLECTION 16
 
 typedef struct {
@@ -116,7 +117,7 @@ pass_on(FjDirect *self, int route, FjDirectEntry *entry, PyObject *const *args, 
     if (entry != NULL) {
         FJ_LOCK(self);
         /* An Output without a trace number bypassed JAX (jax_disable_jit). */
-        if (entry->execute == NULL && output != NULL &&
+        if (entry->execute == NULL /* it has no plan yet */ && output != NULL &&
             Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
             ((FjOutput *)output)->trace >= 0) {
             entry->has_run = 1;
@@ -129,14 +130,14 @@ pass_on(FjDirect *self, int route, FjDirectEntry *entry, PyObject *const *args, 
     return output;
 }
 
-/* (P) Runs an entry that the call matches, and learns from its results.  `*began`: the device
- * has started. */
+/* (P) Runs an entry that the call matches, and remembers its results: often they are the next
+ * call's arguments, and needn't be checked.  `*began`: the device has started. */
 static PyObject *
 run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *began)
 {
     unsigned long long ran;
     PyObject *results = fj_direct_entry_run(entry, self->context, args, began, &ran);
-    if (results != NULL && fj_direct_entry_learns(entry)) {
+    if (results != NULL && fj_direct_entry_tracks_results(entry)) {
         int learned;
         FJ_LOCKED(self, learned = fj_direct_entry_remember(entry, self->context, results));
         if (learned < 0) {
@@ -247,7 +248,7 @@ direct_clear(PyObject *op)
 {
     FjDirect *self = (FjDirect *)op;
     fj_direct_entries_drop(&self->entries);
-    Py_CLEAR(self->entries.refusal);
+    Py_CLEAR(self->entries.why_no_plan);
     return 0;
 }
 
@@ -315,16 +316,16 @@ direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
+direct_get_why_no_plan(PyObject *op, void *Py_UNUSED(closure))
 {
-    PyObject *refusal = NULL;
-    for (int i = 0; i < FJ_LANES && refusal == NULL; i++) {
+    PyObject *why_no_plan = NULL;
+    for (int i = 0; i < FJ_LANES && why_no_plan == NULL; i++) {
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
-            FJ_LOCKED(lane, refusal = Py_XNewRef(lane->entries.refusal));
+            FJ_LOCKED(lane, why_no_plan = Py_XNewRef(lane->entries.why_no_plan));
         }
     }
-    return refusal == NULL ? Py_NewRef(Py_None) : refusal;
+    return why_no_plan == NULL ? Py_NewRef(Py_None) : why_no_plan;
 }
 
 static PyMethodDef direct_methods[] = {
@@ -344,7 +345,7 @@ static PyMemberDef direct_members[] = {
 
 static PyGetSetDef direct_getset[] = {
     {"counts", direct_get_counts, NULL, NULL, NULL},
-    {"refusal", direct_get_refusal, NULL, NULL, NULL},
+    {"why_no_plan", direct_get_why_no_plan, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

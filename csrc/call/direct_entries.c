@@ -42,7 +42,7 @@ fj_direct_entries_drop(FjDirectEntries *self)
 int
 fj_direct_entries_traverse(FjDirectEntries *self, visitproc visit, void *arg)
 {
-    Py_VISIT(self->refusal);
+    Py_VISIT(self->why_no_plan);
     for (int i = 0; i < self->count; i++) {
         int result = fj_direct_entry_traverse(self->items[i], visit, arg);
         if (result != 0) {
@@ -160,7 +160,7 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
     Py_XDECREF(arrays);
     if (plan != NULL && entry->execute == NULL) { /* otherwise a different call was faster */
         if (PyUnicode_Check(plan)) {
-            Py_XSETREF(self->refusal, Py_NewRef(plan));
+            Py_XSETREF(self->why_no_plan, Py_NewRef(plan));
         }
         else {
             (void)fj_direct_entry_set_plan(entry, plan); /* below, no plan is as an error */

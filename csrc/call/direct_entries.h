@@ -10,7 +10,7 @@
 
 /* Locked by their Direct. */
 typedef struct {
-    PyObject *refusal;     /* a str, why there was no plan the last time; or NULL */
+    PyObject *why_no_plan; /* a str, why there was no plan the last time; or NULL */
     FjDirectEntry **items; /* most recently used first */
     int count;
     int learns;         /* else entries are only added (fj_direct_entries_add) */

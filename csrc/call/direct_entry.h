@@ -63,7 +63,7 @@ PyObject *fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext 
 
 /* True if the results of a call help to check the next call. */
 static inline int
-fj_direct_entry_learns(const FjDirectEntry *entry)
+fj_direct_entry_tracks_results(const FjDirectEntry *entry)
 {
     return FJ_LOAD_INT(entry->learning_calls) != 0 ||
            FJ_LOAD_SIZE(entry->num_results_passed) != 0;

@@ -77,9 +77,9 @@ pass_guards(FjVariableJit *self, PyObject **reason)
 }
 
 typedef struct {
-    FjArgumentsHook hook; /* the first member */
+    FjArgumentsCheck check; /* the first member */
     FjVariableJit *self;
-    Py_ssize_t num_variables; /* in the arguments: the first of the hook's objects */
+    Py_ssize_t num_variables; /* in the arguments: the first of the check's objects */
     int unsettled;            /* a Variable's value must become a JAX array */
     PyObject *reason;         /* owned: why the call is handed over, or NULL */
     PyObject *stack[OBJECTS_INLINE];
@@ -100,17 +100,17 @@ hand_over_error(VariableCall *call)
     return call->reason == NULL ? -1 : 0;
 }
 
-/* An FjArgumentsHook: checks that the Variables in the arguments can be updated. */
+/* An FjArgumentsCheck: checks that the Variables in the arguments can be updated. */
 static int
-accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arrays,
-       int is_new)
+accept(FjArgumentsCheck *check, const FjStructure *structure, PyObject *const *arrays,
+       int was_flattened)
 {
-    VariableCall *call = (VariableCall *)hook;
+    VariableCall *call = (VariableCall *)check;
     const FjVariableRules *rules = &call->self->rules;
     int result = structure == NULL ? -1 : 1;
-    if (result > 0 && is_new) {
+    if (result > 0 && was_flattened) {
         result =
-            fj_variables_check_structure(rules, structure, &hook->objects, 0, &call->reason);
+            fj_variables_check_structure(rules, structure, &check->objects, 0, &call->reason);
     }
     if (result > 0) {
         result = fj_variables_check_leaves(rules, structure, arrays, &call->unsettled,
@@ -118,7 +118,7 @@ accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arr
     }
     if (result > 0) {
         FJ_LOCKED(call->self, result = fj_variables_check_states(
-                                  structure, &hook->objects, &call->self->states,
+                                  structure, &check->objects, &call->self->states,
                                   &call->num_variables, &call->reason));
     }
     return FJ_UNLIKELY(result < 0) ? hand_over_error(call) : result;
@@ -143,7 +143,7 @@ store(VariableCall *call, PyObject *indices, PyObject *values)
     for (Py_ssize_t i = 0; i < count; i++) {
         uint32_t index;
         memcpy(&index, bytes + (size_t)i * sizeof index, sizeof index);
-        fj_compat_slot_set(call->hook.objects.items[index], call->self->rules.raw_value,
+        fj_compat_slot_set(call->check.objects.items[index], call->self->rules.raw_value,
                            Py_NewRef(PyTuple_GET_ITEM(values, i)));
     }
     return 0;
@@ -198,7 +198,7 @@ static PyObject *
 make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjVariableJit *self = call->self;
-    PyObject *result = fj_call_with_hook(self->inner, &call->hook, args, nargs, kwnames);
+    PyObject *result = fj_call_with_check(self->inner, &call->check, args, nargs, kwnames);
     if (FJ_UNLIKELY(result == NULL)) {
         if (PyErr_Occurred()) {
             call->reason = take_escape(self);
@@ -208,7 +208,7 @@ make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject 
     result = complete(call, result, args, nargs, kwnames);
     if (FJ_UNLIKELY(call->unsettled && result != NULL)) {
         /* Reuse the collected Variables: the call can have changed the arguments. */
-        PyObject *variables = fj_tuple_from(call->hook.objects.items, call->num_variables);
+        PyObject *variables = fj_tuple_from(call->check.objects.items, call->num_variables);
         PyObject *answer = variables == NULL ? NULL
                                              : PyObject_CallMethod((PyObject *)self, "_settle",
                                                                    "(O)", variables);
@@ -227,7 +227,7 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     PyObject *result = NULL;
     VariableCall call;
-    call.hook.accept = accept;
+    call.check.accept = accept;
     call.self = (FjVariableJit *)op;
     call.unsettled = 0;
     call.reason = NULL;
@@ -235,9 +235,9 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
         FJ_LOCKED(op, call.reason = Py_XNewRef(call.self->reason));
     }
     if (FJ_LIKELY(call.reason == NULL && pass_guards(call.self, &call.reason) > 0)) {
-        fj_leafbuf_init(&call.hook.objects, call.stack, OBJECTS_INLINE);
+        fj_leafbuf_init(&call.check.objects, call.stack, OBJECTS_INLINE);
         result = make_call(&call, args, nargs, kwnames);
-        fj_leafbuf_clear(&call.hook.objects);
+        fj_leafbuf_clear(&call.check.objects);
     }
     if (FJ_UNLIKELY(call.reason != NULL)) {
         result = call_method(call.self, "_hand_over", call.reason, args, nargs, kwnames);

@@ -25,7 +25,7 @@ hand_over(PyObject **reason, const char *format, ...)
 static inline int
 is_variable(const FjNode *node)
 {
-    return node->code == FJ_OBJECT && (node->flags & FJ_NODE_IDENTITY);
+    return node->code == FJ_OBJECT && (node->flags & FJ_NODE_NUMBERED);
 }
 
 /* The offset of a Variable's slot `_trace_state`. */

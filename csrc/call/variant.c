@@ -299,7 +299,7 @@ variant_switch(PyObject *op, PyObject *callable)
         return PyErr_Format(PyExc_TypeError, "the `call` of a variant must be callable");
     }
     FJ_LOCK(op);
-    FJ_STORE_INT(self->asks_on_failure, 1);
+    FJ_STORE_INT(self->was_switched, 1);
     PyObject *before = self->call;
     if (before != callable) {
         if (self->former == NULL) {

@@ -59,7 +59,7 @@ typedef struct FjTraces {
 } FjTraces;
 
 typedef struct {
-    PyObject_HEAD FjStructure *function; /* of the function itself */
+    PyObject_HEAD FjStructure *function; /* of the function itself, e.g. a Module */
     FjStructure *structure;              /* of the arguments */
     PyObject *call;                      /* NULL until compiled */
     PyObject *former;                    /* list of the callables before a switch, or NULL:
@@ -71,13 +71,13 @@ typedef struct {
     Py_ssize_t next_variant; /* the variant called next after this one's last call: 0 for this
                               * one, else 1 + its position in the Cache's table */
     FjTimes times;
-    int ran;             /* a call returned without a trace, under jax.disable_jit */
-    int evicted;         /* dropped by the Cache for good: never predicted */
-    int asks_on_failure; /* _switch has replaced `call`: if a call fails, the `run` hook
-                          * looks for a program that can make it */
-    int run_by_hook;     /* no trace is inspected, or one can raise: the `run` hook calls it */
-    PyObject *record;    /* a listener's data, or NULL */
-    PyObject *programs;  /* the Programs of the package _call, or NULL */
+    int ran;            /* a call returned without a trace, under jax.disable_jit */
+    int evicted;        /* dropped by the Cache for good: never predicted */
+    int was_switched;   /* _switch has replaced `call`: if a call fails, the `run` hook
+                         * looks for a program that can make it */
+    int run_by_hook;    /* no trace is inspected, or one can raise: the `run` hook calls it */
+    PyObject *record;   /* a listener's data, or NULL */
+    PyObject *programs; /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
     FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* per lane */

@@ -146,7 +146,7 @@ typedef struct {
     PyObject *key, *fixed, *contents;
     PyObject *dynamic, *statics, *extra; /* tuples of names; `dynamic` can be NULL */
     PyObject *keys, *dict_fields, *factories, *flatten, *describe;
-    int fill_directly, is_own_aux;
+    int fill_directly, is_its_aux;
 } Answer;
 
 static int
@@ -246,7 +246,7 @@ read_contents(FjNodeKind *kind, const Answer *a)
 {
     int has_names = a->dynamic != NULL;
     kind->fill_directly = a->fill_directly;
-    kind->is_own_aux = a->is_own_aux;
+    kind->is_its_aux = a->is_its_aux;
     kind->flatten = a->flatten == Py_None ? NULL : Py_NewRef(a->flatten);
     if (kind->code == FJ_NAMEDTUPLE) {
         kind->names = has_names ? join_names(&a->dynamic, 1) : NULL;
@@ -288,7 +288,7 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
     static char *members[] = {"kind",     "key",           "fixed",      "contents",
                               "dynamic",  "static",        "extra",      "keys",
                               "build",    "dict_fields",   "factories",  "flatten",
-                              "describe", "fill_directly", "is_own_aux", NULL};
+                              "describe", "fill_directly", "is_its_aux", NULL};
     PyObject *empty = PyTuple_New(0);
     Answer a = {.key = Py_None,
                 .fixed = Py_None,
@@ -309,7 +309,7 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
                  &a.fixed, &a.contents, &PyTuple_Type, &a.dynamic, &PyTuple_Type, &a.statics,
                  &PyTuple_Type, &a.extra, &a.keys, &a.build, &PyTuple_Type, &a.dict_fields,
                  &PyDict_Type, &a.factories, &a.flatten, &a.describe, &a.fill_directly,
-                 &a.is_own_aux)) {
+                 &a.is_its_aux)) {
         kind->code = code_named(a.kind);
         result = kind->code == FJ_KIND_COUNT || read_comparison(kind, &a, empty) < 0
                      ? -1

@@ -125,7 +125,7 @@ struct FjNodeKind {
 
     PyObject
         *flatten;   /* FJ_CUSTOM, or NULL: (object) -> (children, aux data), as registered */
-    int is_own_aux; /* FJ_CUSTOM: `flatten` returns no children, and the object as aux data */
+    int is_its_aux; /* FJ_CUSTOM: `flatten` returns no children, and the object as aux data */
     PyObject *describe;  /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *described; /* FJ_DESCRIBED: a dict from results of `describe` to NodeKinds */
 };

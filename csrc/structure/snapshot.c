@@ -124,7 +124,8 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
     if (index >= 0) {
         FjSnapshotPart *part = &self->parts[index];
         part->children = (uint32_t)count;
-        part->flags = ancestors->depth % FJ_SNAPSHOT_DEEP == 0 ? FJ_PART_DEEP : 0;
+        part->flags =
+            ancestors->depth % FJ_SNAPSHOT_STACK_STEP == 0 ? FJ_PART_CHECKS_STACK : 0;
     }
     for (Py_ssize_t i = 0; i < count && index >= 0; i++) {
         PyObject *item = PyTuple_GET_ITEM(items, i);

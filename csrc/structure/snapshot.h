@@ -40,10 +40,10 @@ typedef enum {
 } FjSnapshotCode;
 
 enum {
-    FJ_PART_FIXED = 1,      /* nothing changes what the value equals (statics.h) */
-    FJ_PART_ITSELF = 2,     /* KEY, SET: equals itself while its contents do (statics.h) */
-    FJ_PART_EMPTY_DICT = 4, /* KEY: ITSELF only while the value's __dict__ is empty */
-    FJ_PART_DEEP = 8        /* the depth is a multiple of FJ_SNAPSHOT_DEEP */
+    FJ_PART_FIXED = 1,       /* nothing changes what the value equals (statics.h) */
+    FJ_PART_ITSELF = 2,      /* KEY, SET: equals itself while its contents do (statics.h) */
+    FJ_PART_EMPTY_DICT = 4,  /* KEY: ITSELF only while the value's __dict__ is empty */
+    FJ_PART_CHECKS_STACK = 8 /* the depth is a multiple of FJ_SNAPSHOT_STACK_STEP */
 };
 
 typedef struct {
@@ -58,8 +58,8 @@ typedef struct {
     uint8_t flags;
 } FjSnapshotPart;
 
-/* A comparison checks the stack at multiples of this depth: see FJ_STRUCTURE_DEEP. */
-#define FJ_SNAPSHOT_DEEP 24
+/* A comparison checks the stack at multiples of this depth: see FJ_STRUCTURE_STACK_STEP. */
+#define FJ_SNAPSHOT_STACK_STEP 24
 
 typedef struct FjSnapshot {
     FjRegistry *registry; /* owned */

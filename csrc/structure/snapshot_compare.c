@@ -383,8 +383,8 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
     if (Py_TYPE(value) != part->type) {
         return 0;
     }
-    return FJ_UNLIKELY(part->flags & FJ_PART_DEEP) ? match_deep(c, part, value)
-                                                   : match_container(c, part, value);
+    return FJ_UNLIKELY(part->flags & FJ_PART_CHECKS_STACK) ? match_deep(c, part, value)
+                                                           : match_container(c, part, value);
 }
 
 /* Matches the value that the snapshot was taken of.  Records it if it is the same. */

@@ -19,7 +19,7 @@ fj_structure_new(FjRegistry *registry)
     self->nodes = NULL;
     self->info = NULL;
     self->count = self->capacity = self->open_nodes = 0;
-    self->num_identities = self->num_refs = 0;
+    self->num_numbered = self->num_refs = 0;
     self->identities = NULL;
     self->open_leaves = 0;
     self->paths = NULL;
@@ -69,8 +69,8 @@ fj_structure_append(FjStructure *self, FjKindCode code, Py_ssize_t arity, PyType
     node->arity = (uint32_t)arity;
     info->type = (PyTypeObject *)Py_XNewRef((PyObject *)type);
     info->subtree_end = 0;
-    if (++self->open_nodes % FJ_STRUCTURE_DEEP == 0) {
-        node->flags |= FJ_NODE_DEEP;
+    if (++self->open_nodes % FJ_STRUCTURE_STACK_STEP == 0) {
+        node->flags |= FJ_NODE_CHECKS_STACK;
     }
     return self->count - 1;
 }

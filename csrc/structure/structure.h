@@ -70,7 +70,7 @@
  * =======
  * A Flax NNX Module or Variable is one object wherever it occurs in the arguments of a call.
  * The Registry lists these types in `by_identity`.  Their instances are numbered in node
- * order, and their nodes have FJ_NODE_IDENTITY.  Each further occurrence is a REF to this
+ * order, and their nodes have FJ_NODE_NUMBERED.  Each further occurrence is a REF to this
  * number, without children or leaves.  A net that uses one embedding `e`, with the array t, at
  * both ends,
  *
@@ -103,14 +103,14 @@ enum {
     FJ_NODE_WRAPPER =
         4,             /* MODULE: a wrapper; extra attributes are children, after the fields */
     FJ_NODE_FIELD = 8, /* STATIC: not a leaf, so it need not be hashable (statics.h) */
-    FJ_NODE_SHALLOW = 32,     /* no child has child nodes */
-    FJ_NODE_MAYBE_ARRAY = 64, /* STATIC: a leaf of an FJ_MAYBE_ARRAY type, not an array when
-                               * flattened, but it can become one; never FIXED */
-    FJ_NODE_DEEP = 128,       /* the depth is a multiple of FJ_STRUCTURE_DEEP */
-    FJ_NODE_OWN_AUX = 256,    /* CUSTOM: no children, and the object is its own aux data */
-    FJ_NODE_IDENTITY = 512,   /* MODULE, OBJECT, CUSTOM: numbered, see Sharing */
-    FJ_NODE_ARGUMENT = 1024,  /* STATIC: a whole static argument, not a leaf of one */
-    FJ_NODE_NUMBERS = 2048,   /* ARRAY: types in `traced_in` (registry.h) match too */
+    FJ_NODE_SHALLOW = 32,       /* no child has child nodes */
+    FJ_NODE_MAYBE_ARRAY = 64,   /* STATIC: a leaf of an FJ_MAYBE_ARRAY type, not an array when
+                                 * flattened, but it can become one; never FIXED */
+    FJ_NODE_CHECKS_STACK = 128, /* the depth is a multiple of FJ_STRUCTURE_STACK_STEP */
+    FJ_NODE_IS_ITS_AUX = 256,   /* CUSTOM: no children, and the object is its own aux data */
+    FJ_NODE_NUMBERED = 512,     /* MODULE, OBJECT, CUSTOM: numbered, see Sharing */
+    FJ_NODE_ARGUMENT = 1024,    /* STATIC: a whole static argument, not a leaf of one */
+    FJ_NODE_NUMBERS = 2048,     /* ARRAY: types in `traced_in` (registry.h) match too */
 };
 
 /* Nodes are small because a call reads all nodes of a large tree.
@@ -176,7 +176,7 @@ fj_node_kind(const FjNode *node)
 /* Walks that don't call Py_EnterRecursiveCall at each node call it at multiples of this depth.
  * A level takes at most 600 bytes of stack.  After the last check that passes, Python 3.14
  * leaves 32 KiB, and the frame of a call takes 8 KiB of them. */
-#define FJ_STRUCTURE_DEEP 24
+#define FJ_STRUCTURE_STACK_STEP 24
 
 /* A Structure is immutable after flatten.c has built it and, with a filter, tree_functions.c
  * has made its static leaves.  Only cached results are added: `hashed`, `hash`,
@@ -187,17 +187,17 @@ struct FjStructure {
     FjNodeInfo *info; /* parallel to `nodes`, in the same allocation */
     uint32_t count;
     uint32_t capacity;
-    Py_ssize_t open_leaves;  /* ARRAY nodes: leaves that need a value to build a tree */
-    PyObject *paths;         /* tuple of the paths of the open leaves (owned), or NULL */
-    int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
-    int may_run_python;      /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
-                              * CUSTOM without OWN_AUX, ORDERED_DICT, a dict without PLAIN_KEYS,
-                              * OBJECT without plain fields, or a snapshot that may */
-    uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
-    uint32_t num_refs;       /* REF nodes */
-    uint32_t *identities;    /* the node index of each number, or NULL */
-    uint32_t open_nodes;     /* appended and not yet closed */
-    int hashed;              /* fj_structure_hash has succeeded */
+    Py_ssize_t open_leaves; /* ARRAY nodes: leaves that need a value to build a tree */
+    PyObject *paths;        /* tuple of the paths of the open leaves (owned), or NULL */
+    int is_tree_structure;  /* from fj_flatten_leaves: every leaf is an array */
+    int may_run_python;     /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
+                             * CUSTOM without IS_ITS_AUX, ORDERED_DICT, a dict without PLAIN_KEYS,
+                             * OBJECT without plain fields, or a snapshot that may */
+    uint32_t num_numbered;  /* nodes with FJ_NODE_NUMBERED */
+    uint32_t num_refs;      /* REF nodes */
+    uint32_t *identities;   /* the node index of each number, or NULL */
+    uint32_t open_nodes;    /* appended and not yet closed */
+    int hashed;             /* fj_structure_hash has succeeded */
     Py_hash_t hash;
     PyObject *weakrefs;
 };
@@ -221,7 +221,7 @@ fj_structure_type(const FjStructure *structure, const FjNode *node)
 static inline int
 fj_node_has_number(const FjNode *node)
 {
-    return node->code > FJ_NONE && (node->flags & FJ_NODE_IDENTITY);
+    return node->code > FJ_NONE && (node->flags & FJ_NODE_NUMBERED);
 }
 
 /* True if an ARRAY node also takes this leaf's type: `traced_in` (registry.h). */

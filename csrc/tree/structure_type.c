@@ -265,6 +265,21 @@ structure_arrays(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
+structure_holds(PyObject *op, PyObject *type)
+{
+    FjStructure *self = (FjStructure *)op;
+    if (!PyType_Check(type)) {
+        return PyErr_Format(PyExc_TypeError, "expected a type, not %R", type);
+    }
+    int found = 0;
+    for (uint32_t i = 0; !found && i < self->count; i++) {
+        PyTypeObject *of_node = self->info[i].type;
+        found = of_node != NULL && PyType_IsSubtype(of_node, (PyTypeObject *)type);
+    }
+    return PyBool_FromLong(found);
+}
+
+static PyObject *
 structure_key_path(PyObject *op, PyObject *number)
 {
     FjStructure *self = (FjStructure *)op;
@@ -469,6 +484,8 @@ static PyMethodDef structure_methods[] = {
         "the child (fj_children_key)."),
     FJ_METHOD("_arrays", structure_arrays, METH_NOARGS, "($self, /)",
               "Returns the indices of the nodes that are arrays, or open leaves."),
+    FJ_METHOD("_holds", structure_holds, METH_O, "($self, type, /)",
+              "Returns True if a node is of a type or of a subclass of it."),
     FJ_METHOD("_key_path", structure_key_path, METH_O, "($self, index, /)",
               "Returns the path of a node: a list with a str per name and (key,) per item."),
     FJ_METHOD("_key_paths", structure_key_paths, METH_NOARGS, "($self, /)",

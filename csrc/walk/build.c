@@ -41,7 +41,7 @@ build_node_of_its_own(FjBuilder *b, const FjNode *node)
     return result;
 }
 
-/* For a node with FJ_NODE_IDENTITY, a target of REF nodes. */
+/* For a numbered node: REF nodes may refer to it. */
 static PyObject *
 build_numbered(FjBuilder *b, const FjNode *node)
 {
@@ -55,7 +55,7 @@ PyObject *
 fj_build_container(FjBuilder *b)
 {
     const FjNode *node = b->next++;
-    return FJ_UNLIKELY(b->numbered != NULL) && (node->flags & FJ_NODE_IDENTITY)
+    return FJ_UNLIKELY(b->numbered != NULL) && (node->flags & FJ_NODE_NUMBERED)
                ? build_numbered(b, node)
                : build_node_of_its_own(b, node);
 }
@@ -67,7 +67,7 @@ end_build(FjBuilder *b)
     for (int i = 0; i < b->num_shared; i++) {
         Py_DECREF(b->shared[i].made);
     }
-    for (uint32_t i = 0; b->numbered != NULL && i < b->structure->num_identities; i++) {
+    for (uint32_t i = 0; b->numbered != NULL && i < b->structure->num_numbered; i++) {
         Py_XDECREF(b->numbered[i]);
     }
     PyMem_Free(b->numbered);
@@ -84,7 +84,7 @@ run_build(FjStructure *structure, PyObject *const *arrays, PyObject *(*build)(Fj
                    .no_arguments = PyTuple_New(0)};
     PyObject *result = NULL;
     if (structure->num_refs > 0) {
-        b.numbered = PyMem_Calloc(structure->num_identities, sizeof(PyObject *));
+        b.numbered = PyMem_Calloc(structure->num_numbered, sizeof(PyObject *));
         if (b.numbered == NULL) {
             PyErr_NoMemory();
         }

@@ -254,8 +254,8 @@ walk_numbered(Flattener *f, PyObject *object, FjNodeKind *kind)
         fj_leafbuf_push(f->objects, object) < 0 || walk_contents(f, object, kind, 0) < 0) {
         return -1;
     }
-    f->structure->num_identities++;
-    f->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
+    f->structure->num_numbered++;
+    f->structure->nodes[index].flags |= FJ_NODE_NUMBERED;
     return 0;
 }
 
@@ -357,7 +357,7 @@ fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int n
 static int
 note_identities(FjStructure *structure)
 {
-    structure->identities = PyMem_New(uint32_t, structure->num_identities);
+    structure->identities = PyMem_New(uint32_t, structure->num_numbered);
     if (structure->identities == NULL) {
         return fj_raise_no_memory();
     }
@@ -435,7 +435,7 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
     fj_address_map_clear(&f.numbers);
     if (result == 0) {
         fj_structure_close(f.structure, root);
-        result = f.structure->num_identities > 0 ? note_identities(f.structure) : 0;
+        result = f.structure->num_numbered > 0 ? note_identities(f.structure) : 0;
     }
     if (result < 0) {
         Py_DECREF(f.structure);

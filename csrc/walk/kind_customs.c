@@ -59,9 +59,9 @@ read_parts(FjContents *c, PyObject *object, const FjNodeKind *kind, PyObject *pa
     if (is_fixed < 0) {
         return -1;
     }
-    int is_own_aux = kind->is_own_aux && aux_data == object && PyTuple_GET_SIZE(children) == 0;
-    c->flags = (is_fixed ? FJ_NODE_FIXED : 0) | (is_own_aux ? FJ_NODE_OWN_AUX : 0);
-    c->runs_python = !is_own_aux;
+    int is_its_aux = kind->is_its_aux && aux_data == object && PyTuple_GET_SIZE(children) == 0;
+    c->flags = (is_fixed ? FJ_NODE_FIXED : 0) | (is_its_aux ? FJ_NODE_IS_ITS_AUX : 0);
+    c->runs_python = !is_its_aux;
     return fj_contents_of_tuple(c, Py_NewRef(children));
 }
 
@@ -86,7 +86,7 @@ read_custom(FjContents *c, PyObject *object, FjNodeKind *kind)
 static PyObject *
 build_custom(FjBuilder *b, const FjNode *node)
 {
-    if (node->flags & FJ_NODE_OWN_AUX) {
+    if (node->flags & FJ_NODE_IS_ITS_AUX) {
         return Py_NewRef(fj_structure_value(node));
     }
     PyObject *values = fj_build_items(b, node, PyTuple_New(node->arity));

@@ -101,7 +101,7 @@ give_up(FjKnownArgument *argument)
 FjKnownArguments *
 fj_known_new(const FjStructure *structure)
 {
-    if (structure->num_identities == 0 &&
+    if (structure->num_numbered == 0 &&
         (structure->count < FJ_KNOWN_MIN_NODES || structure->may_run_python)) {
         return NULL;
     }
@@ -346,7 +346,7 @@ record_any(const Recording *r, const FjNode *node, PyObject *object)
     case FJ_OBJECT:
         return record_object(r, node, object);
     case FJ_CUSTOM:
-        return (node->flags & FJ_NODE_OWN_AUX) && record_static(r, node, object);
+        return (node->flags & FJ_NODE_IS_ITS_AUX) && record_static(r, node, object);
     case FJ_REF:
         return record_ref(argument, fj_node_number(node), object);
     default:
@@ -370,7 +370,7 @@ record(FjKnownArgument *argument, const FjStructure *structure, const FjNode *fi
     for (const FjNode *node = first; node < end && done;) {
         object = objects[node - first];
         int is_fixed = node->code == FJ_TUPLE && object == node->aux;
-        if (node->flags & FJ_NODE_IDENTITY) {
+        if (node->flags & FJ_NODE_NUMBERED) {
             done = fj_vector_append_addresses(&argument->objects, &object, 1);
         }
         done = done && (is_fixed || record_any(&r, node, object)) && !argument->record.failed;

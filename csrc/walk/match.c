@@ -76,7 +76,7 @@ match_arguments(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
             m->attempts->failed = i;
         }
     }
-    if (result > 0 && m->structure->num_identities > 0) {
+    if (result > 0 && m->structure->num_numbered > 0) {
         result = fj_known_are_distinct(known, m->objects->items, m->objects->count);
     }
     if (FJ_UNLIKELY(result <= 0)) {
@@ -133,15 +133,15 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
     if (!FJ_FREE_THREADED && *known == NULL) {
         *known = fj_known_new(structure);
     }
-    if (structure->num_identities > 0 &&
+    if (structure->num_numbered > 0 &&
         (objects == NULL ||
-         fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0)) {
+         fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_numbered) < 0)) {
         return objects == NULL ? 0 : -1;
     }
 #if FJ_FREE_THREADED
     /* Here it only remembers distinct objects.  While taken, it belongs to this call. */
-    FjKnownArguments *taken = structure->num_identities > 0 ? fj_exchange(known, NULL) : NULL;
-    if (structure->num_identities > 0 && taken == NULL) {
+    FjKnownArguments *taken = structure->num_numbered > 0 ? fj_exchange(known, NULL) : NULL;
+    if (structure->num_numbered > 0 && taken == NULL) {
         taken = fj_known_new(structure);
     }
     int result = match_all(&m, arguments, structure->nodes[0].arity, taken);
@@ -159,7 +159,7 @@ fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *a
     PyObject *stack[FJ_SCRATCH_INLINE];
     FjMatcher m = matcher_of(structure, structure->nodes + 1, arrays, objects, stack);
     Py_ssize_t before = arrays->count, count = structure->nodes[0].arity;
-    Py_ssize_t num_objects = (Py_ssize_t)structure->num_identities;
+    Py_ssize_t num_objects = (Py_ssize_t)structure->num_numbered;
     int result = 1;
     m.is_try = 1;
     m.attempts = attempts;

@@ -12,7 +12,7 @@ typedef struct {
     /* A mutable static is only compared with a Structure that holds this very object, and
      * differs from others: comparing an equal GraphDef takes twenty times as long. */
     int same_object_only;
-    int skipped; /* ... and one was not compared */
+    int skipped_mutable; /* ... and one was not compared */
 } FjMatchAttempts;
 
 /* If the arguments (or the tree) have exactly this Structure, which must have been hashed,

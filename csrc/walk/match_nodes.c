@@ -66,7 +66,7 @@ match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     if (m->attempts != NULL && m->attempts->same_object_only &&
         object != fj_structure_value(node)) {
-        m->attempts->skipped = 1;
+        m->attempts->skipped_mutable = 1;
         return 0;
     }
     return fj_structure_match(m->structure, node, object);
@@ -232,7 +232,8 @@ match_dict(FjMatcher *m, const FjNode *node, PyObject *dict)
     return result;
 }
 
-/* True if a Module has as many attributes as a node's. */
+/* True if a Module has as many attributes as a node's.  A wrapper (of
+ * functools.update_wrapper) has more or fewer than its class declares. */
 static inline int
 is_alike(const FjNode *node, Py_ssize_t used)
 {
@@ -315,7 +316,8 @@ container_of(const FjNode *node, PyObject *object)
     return node->code == FJ_LIST || node->code == FJ_DICT ? Py_NewRef(object) : NULL;
 }
 
-/* (P) True if a container has a node's code, arity, type and value. */
+/* (P) True if a container has a node's code, arity, type and value (dict keys, aux data). With
+ * `c->keys`, it was read by the node's own keys. */
 static int
 has_contents(FjMatcher *m, const FjNode *node, const FjContents *c)
 {
@@ -401,10 +403,10 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
         m->next = fj_structure_skip(m->structure, node);
         return 1;
     }
-    if (node->flags & FJ_NODE_OWN_AUX) {
+    if (node->flags & FJ_NODE_IS_ITS_AUX) { /* compared like a static */
         return match_value(m, node, fj_structure_value(node), object);
     }
-    /* A tuple holds its items.  (An object can also be a tuple.) */
+    /* A tuple holds its items.  (An instance of an OBJECT kind can subclass tuple.) */
     return node->code == FJ_TUPLE || node->code == FJ_NAMEDTUPLE
                ? match_sequence(m, node, object)
                : match_held(m, node, object);
@@ -429,7 +431,7 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
     case FJ_DEFAULT_DICT:
         return match_dict(m, node, object);
     default:
-        return node->flags & FJ_NODE_OWN_AUX
+        return node->flags & FJ_NODE_IS_ITS_AUX
                    ? match_value(m, node, fj_structure_value(node), object)
                    : FJ_NEEDS_PYTHON;
     }
@@ -438,7 +440,7 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
 static int
 match_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY)) {
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_NUMBERED)) {
         push_numbered(m, object);
     }
     if (FJ_UNLIKELY(m->holds)) {
@@ -499,6 +501,6 @@ fj_match_node(FjMatcher *m, PyObject *object)
     default:
         break;
     }
-    return FJ_UNLIKELY(node->flags & FJ_NODE_DEEP) ? match_deep(m, node, object)
-                                                   : match_container(m, node, object);
+    return FJ_UNLIKELY(node->flags & FJ_NODE_CHECKS_STACK) ? match_deep(m, node, object)
+                                                           : match_container(m, node, object);
 }

@@ -9,7 +9,7 @@ import pytest
 
 import filterjit
 from support.comparison import Jit, Traces
-from support.direct import direct  # noqa: F401
+from support.direct import also_few_arrays, direct  # noqa: F401
 
 _IMPLEMENTATIONS = {"equinox": equinox.filter_jit, "filterjit": filterjit.filter_jit}
 

@@ -23,7 +23,7 @@ from support.direct import Beside, refusals
 from support.settings import OTHERS, everywhere, found, mesh
 from support.threads import at_once
 
-pytestmark = pytest.mark.usefixtures("direct")
+pytestmark = pytest.mark.usefixtures("direct", "also_few_arrays")
 
 X = jnp.arange(4.0).reshape(2, 2)
 
@@ -133,13 +133,13 @@ _CONTEXTS: dict[str, tuple[Any, bool | None]] = {
 @pytest.mark.parametrize("name", _CONTEXTS)
 def test_contexts(name: str, on_mesh: bool) -> None:
     context, is_direct = _CONTEXTS[name]
-    b = Beside(lambda x: x * 2)
+    b, of_host = Beside(lambda x: x * 2), Beside(lambda x: x * 2)
     x = jax.device_put(X, jax.NamedSharding(mesh(), P())) if on_mesh else X
     b.until_direct(x)
+    of_host.until_direct(_HOST)
     for _ in range(2):
         with context():
-            if name.startswith("transfer"):
-                b(_HOST)
+            of_host(_HOST)
             for _ in range(8):
                 found = b.is_direct(x)
             assert is_direct in (None, found)

@@ -8,10 +8,8 @@ import dataclasses
 import functools
 import gc
 import pickle
-import sysconfig
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -25,14 +23,10 @@ from filterjit._call import _miss
 from support.comparison import Jit, Traces
 from support.lifetimes import collect, freed
 from support.nodes import Custom
-from support.processes import CORE, run_code
+from support.statics import Thing
 from support.trees import ONE
 
 X = jnp.arange(3.0)
-
-
-class Token:
-    """A static value to which weak references can be made."""
 
 
 def of_a_local_class(token: Any) -> Any:
@@ -85,7 +79,7 @@ class Trainer:
     """An object of a class that lives forever."""
 
     def __init__(self) -> None:
-        self.token, self.traces = Token(), Traces()
+        self.token, self.traces = Thing(), Traces()
 
     def step(self, x: Any, s: Any = None) -> Any:
         self.traces.tick()
@@ -123,7 +117,7 @@ METHODS: dict[str, Callable[[Jit, Any], Any]] = {
 
 def of_a_function(form: str) -> list[Any]:
     """A jitted function, its static values and its programs die together."""
-    token = Token()
+    token = Thing()
     fun = FUNCTIONS[form](token)
     f = filterjit.filter_jit(fun)
     f(ONE, token), f(ONE, [token, 1]), f(X, token)
@@ -173,21 +167,6 @@ def of_an_instance(form: str, cls: Any) -> list[Any]:
     return watched
 
 
-def of_a_large_model(donate: str) -> list[Any]:
-    class Model(eqx.Module):
-        layers: list[Any]
-
-    f = filterjit.filter_jit(lambda m, n: jax.tree.map(lambda x: x * n, m), donate=donate)
-    model = Model([jnp.ones((4,)) * i for i in range(40)])  # large enough to be remembered
-    watched = [*model.layers]
-    for n in (2, 3, 3, 3, 2):
-        model = f(model, n)
-        watched += model.layers
-    with pytest.raises(TypeError):
-        f(model, jnp.ones)
-    return [*watched, model]
-
-
 MAKES: dict[str, Callable[[], list[Any]]] = {
     **{f"function: {form}": functools.partial(of_a_function, form) for form in FUNCTIONS},
     **{
@@ -196,14 +175,9 @@ MAKES: dict[str, Callable[[], list[Any]]] = {
     },
     **{f"instance: {form}": functools.partial(of_an_instance, form, Trainer) for form in METHODS},
     "instance: equal ones": lambda: of_an_instance("method", Comparable),
-    **{
-        f"model: {donate}": functools.partial(of_a_large_model, donate)
-        for donate in ("none", "all")
-    },
 }
 
 
-@pytest.mark.filterwarnings("ignore:Some donated")
 @pytest.mark.parametrize("name", MAKES)
 @freed
 def test_what_dies(name: str) -> list[Any]:
@@ -338,7 +312,7 @@ def test_evicted_variants_die() -> None:
     f(X, 0)
     before, refs = executables(), []
     for _ in range(6):
-        s = Token()
+        s = Thing()
         f(X, s)
         refs.append((weakref.ref(s), weakref.ref(f.variants[-1])))
         del s
@@ -361,56 +335,3 @@ def test_functions_that_a_loop_drops_die_soon(jit: Any) -> None:
         assert sum(ref() is not None for ref in functions) < 20
     finally:
         gc.set_threshold(*before)
-
-
-# ---- many static values ----
-
-MILLION = """
-import gc, sys
-from core_support import Array, core, make_registry
-from hooks_support import Hooks, make_jit
-
-def resident():
-    gc.collect()
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
-
-class Small(Hooks):
-    def _note(self, hook, *args):
-        pass  # a note would keep the arguments alive
-    def compile(self, f, variant):
-        out = variant._finish((), lambda: marker)
-        def call(*arrays):
-            arrays, trace = core.output_flatten(out)
-            return core.output_unflatten(trace, arrays)
-        return call
-
-marker = Array()
-f = make_jit(lambda s: (), Small(make_registry(), maxsize=128))
-count = int(sys.argv[1])
-resident_bytes, blocks = [], []
-for tenth in range(10):
-    for n in range(tenth * count // 10, (tenth + 1) * count // 10):
-        f(n)
-    resident_bytes.append(resident())
-    blocks.append(sys.getallocatedblocks())
-cache, _ = f._parts()
-assert len(cache.variants()) == 128 and cache.calls == count
-# The allocator gives pages back and takes them again: the smallest size of the second half counts.
-# Blocks are also those in the free lists of types, which fill up in the first half.
-print(min(resident_bytes[5:]) - resident_bytes[0], blocks[-1] - blocks[5])
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
-@pytest.mark.skipif(
-    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-    reason="its allocator keeps 1 to 13 MB, after 400,000 values no more than after 200,000",
-)
-@pytest.mark.parametrize("count", ["100000", pytest.param("1000000", marks=pytest.mark.slow)])
-def test_a_million_static_values(count: str) -> None:
-    done = run_code(MILLION, count, cwd=CORE, timeout=300)
-    grown, blocks = map(int, done.stdout.split())
-    assert blocks < 100, "objects are left"
-    # The allocator keeps some pages more or fewer, 1.4 MB of them in one run of CI. What is not
-    # counted in blocks is larger than 512 bytes: left once in ten calls, it is over 4 MiB.
-    assert grown < 2**22, "grown by more than 4 MiB"

@@ -61,9 +61,6 @@ ON_TREES: dict[str, Callable[[Any, Any], Any]] = {
         lambda c: c[0] < 3, lambda c: (c[0] + 1, changed(c[1])), (jnp.asarray(0), t)
     )[1],
     "fori_loop": lambda lax, t: lax.fori_loop(0, 3, lambda i, c: changed(c), t),
-    "fori_loop, bound traced": lambda lax, t: lax.fori_loop(
-        0, jnp.asarray(3), lambda i, c: changed(c), t
-    ),
     "cond": lambda lax, t: lax.cond(jnp.asarray(True), changed, lambda t: t, t),
     "switch": lambda lax, t: lax.switch(
         jnp.asarray(1), [lambda t, x: (t, x), lambda t, x: (changed(t), x + 1)], t, X
@@ -241,8 +238,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a number that is not traced": (
         lambda: lax.scan(lambda c, x: ((c[0] + 1, c[1] + 1), x), (0, 0), X, traced="0"),
         CHANGES + "`[1]`: was the int 0, is the int 1" + PUT + "`init`.$"),
-    "a count alone": (lambda: lax.scan(lambda c, x: (c + 1, x), 0, X),
-        CHANGES + "the carry: was the int 0, is the int 1" + PUT + "`init`, or pass `traced=...`.$"),
     "a number of another type": (lambda: lax.scan(lambda c, x: (c + 0.5, x), 0, X),
         CHANGES + "the carry: was the int 0, is the float 0.5" + PUT + "`init`, or pass `traced=...`.$"),
     "a number of another type in a static field": (
@@ -259,9 +254,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a shape": (lambda: fori(lambda i, c: eqx.tree_at(lambda m: m.layers[1].bias, c, X), MLP),
         ".layers[1].bias has type float32[2] but the corresponding output "
         "carry component has type float32[3]"),
-    "a number and an array": (lambda: lax.cond(True, lambda x: (x, x[0]), lambda x: (x, 0.5), X),
-        f"`lax.cond`: the branches {BRANCHES}`[1]`: an array from `true_fun`, the float 0.5 from "
-        "`false_fun`\n  -> Return an array instead of a Python number.$"),
     "the third branch": (lambda: lax.switch(0, [lambda: "a", lambda: "a", lambda: "b"]),
         f"`lax.switch`: the branches {BRANCHES}the result: the str 'a' from `branches[0]`, "
         "the str 'b' from `branches[2]`"),

@@ -28,13 +28,6 @@ class Record:
     w: Any
 
 
-class Slots:
-    __slots__ = ("w",)
-
-    def __init__(self, w: Any) -> None:
-        self.w = w
-
-
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["s"])
 @dataclasses.dataclass
 class OfStatic:
@@ -49,7 +42,6 @@ def closure_converted(x: Any) -> Any:
 HELD: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
     "a plain object": (lambda x: {"a": [Record(x)]}, lambda out: out["a"][0].w,
         "`result['a'][0]` is static (a `Record`), and holds a tracer"),
-    "slots": (lambda x: (x, Slots(x)), lambda out: out[1].w, "`result[1]` is static (a `Slots`)"),
     "a class": (Record, lambda out: out.w, "Or jit the methods of the class, one by one."),
     "deeper in an object": (lambda x: Record([x]), lambda out: out.w[0], ""),
     "a static field": (OfStatic, lambda out: out.s, ""),

@@ -45,20 +45,6 @@ def test_a_dataclass_whose_field_cannot_be_read_equals_itself(jit: Jit) -> None:
     assert [f(h), f(h)] == [2, 2]
 
 
-def test_own_equality_is_asked_besides_the_contents() -> None:
-    """Of a class with the contents of a list, which says that two lists of equal items differ."""
-
-    class Distinct(list[int]):
-        def __eq__(self, other: object) -> bool:
-            return self is other
-
-    f = filterjit.filter_jit(lambda tree: tree.x)
-    one, two = Distinct([1]), Distinct([1])
-    for static in (one, two, one, two):
-        f(Holder(ONE, static))
-    assert len(f.variants) == 2
-
-
 class _RaisesInHash:
     def __hash__(self) -> int:
         raise RuntimeError("no hash")

@@ -80,8 +80,6 @@ def test_wrong_values() -> None:
     for wrong in ("rate", 3, (0,), {0: True}):
         with pytest.raises(TypeError, match="traced"):
             filter_jit(lambda rate: rate, traced=wrong)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="names 'rate', which is the str 'relu': leave it out"):
-        filter_jit(lambda rate: rate, traced=("rate",))("relu")
     with pytest.raises(OverflowError):
         filter_jit(lambda rate: rate, traced=("rate",))(2**70)
 
@@ -95,10 +93,6 @@ def trained(config: Any, y: Any) -> Any:
 
 def config_of(rate: Any, size: int = 2) -> Any:
     return {"opt": {"rate": rate, "kind": None}, "size": size, "name": "adam"}
-
-
-def is_float(leaf: Any) -> bool:
-    return isinstance(leaf, float)
 
 
 BY_PATH = ["**.rate", "opt.rate", "['opt'].*", Filter("**") & "*.rate", ~Filter("size") & "opt.**"]
@@ -121,28 +115,18 @@ def test_numbers_chosen_by_path(chosen: Any, traces: Traces) -> None:
 
 @pytest.mark.parametrize(
     "chosen",
-    [is_float, Filter("opt.**") & is_float, {"opt": True}, [True, 3], jnp.floating, 3, None],
+    [callable, Filter("opt.**") & callable, {"opt": True}, [True, 3], jnp.floating, 3, None],
 )
 def test_filters_that_look_at_leaves(chosen: Any) -> None:
     with pytest.raises(ValueError, match=r"`traced` takes path patterns, .* for 'config'"):
         filter_jit(trained, traced={"config": chosen})
 
 
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ("rate", "matches no leaf: the tree has `name`, `opt.rate`, `size`"),
-        ("**", "matches `name`"),
-        (~Filter("size"), "matches `name`"),
-    ],
-    ids=repr,
-)
-def test_a_pattern_that_fits_no_number(chosen: Any, message: str) -> None:
-    f = filter_jit(lambda config: config["size"], traced={"config": chosen})
-    config = {"opt": {"rate": 0.1}, "size": 2, "name": "adam"}
+def test_a_pattern_that_fits_no_number() -> None:
+    f = filter_jit(lambda config: config["size"], traced={"config": ~Filter("size")})
     for _ in range(2):
-        with pytest.raises(ValueError, match=message):
-            f(config)
+        with pytest.raises(ValueError, match="matches `name`"):
+            f(config_of(0.1))
     assert f.cache_info().variants == 0
 
 

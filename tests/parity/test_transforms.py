@@ -1,6 +1,5 @@
 """JAX's and Equinox's transformations of jitted functions, and inside jitted functions."""
 
-import logging
 import re
 from typing import Any
 
@@ -23,7 +22,6 @@ VECTOR = jnp.arange(1.0, 4.0)
 @on_both
 def test_outside_and_inside(jit: Jit, traces: Traces, name: str) -> Any:
     """Each transformation of a jitted function and in a jitted function: results and traces."""
-
     transform = TRANSFORMS[name]
 
     def counted(x: Any) -> Any:
@@ -62,21 +60,6 @@ def test_tracers_in_every_place(jit: Jit, traces: Traces) -> None:
     assert jax.grad(g)(TWO) == 4 + 1 + 1 + 4 + 3
     assert jax.vmap(g)(VECTOR).tolist() == [value(x) for x in (1.0, 2.0, 3.0)]
     assert traces.count == 2  # under vmap, the constants of g are not weakly typed
-
-
-@on_both
-def test_disable_jit(jit: Jit, traces: Traces) -> Any:
-    """The function runs in each call, on the arrays themselves."""
-
-    @jit
-    def f(tree: Any, name: str) -> Any:
-        traces.tick()
-        return {"out": jax.tree.map(jnp.sin, tree), "name": name}, float(tree["a"].sum()) > 0
-
-    with jax.disable_jit():
-        results = [f({"a": VECTOR, "b": [ONE]}, "name") for _ in range(3)]
-        grad = jax.grad(lambda x: jit(lambda y: (y**2, "static"))(x)[0])(2.0)
-    return results, grad
 
 
 GIVEN = [
@@ -160,17 +143,3 @@ def test_name_of_the_program(jit: Jit, name: str) -> Any:
     (compiled,) = re.findall(r"HloModule (\w+)", lowered.compile().compiled.as_text())
     assert found.startswith("jit_")
     return found, compiled
-
-
-@on_both
-def test_explain_cache_misses(jit: Jit, caplog: pytest.LogCaptureFixture) -> Any:
-    @jit
-    def some_function(x: Any, n: Any) -> Any:
-        return x + 1
-
-    caplog.clear()
-    with jax.explain_cache_misses(True), caplog.at_level(logging.WARNING):
-        for x, n in ((VECTOR, 1), (VECTOR[:1], 1), (VECTOR, "n"), (VECTOR, 1)):
-            some_function(x, n)
-    told = [r.getMessage() for r in caplog.records if r.name.startswith("jax")]
-    assert any("some_function" in message for message in told)

@@ -56,7 +56,6 @@ MANY = {"l": list(range(6)), "t": (0, 1), "none": [None, 1], "p": Point(1, 2), "
         (MODEL, "layers[0].weight", ["layers.0.weight"]),
         (MODEL, "**.bias", ["layers.0.bias", "layers.1.bias", "layers.2.bias"]),
         (MODEL, "layers[:-1].w*", ["layers.0.weight", "layers.1.weight"]),
-        (MODEL, "layers[1:].b?as", ["layers.1.bias", "layers.2.bias"]),
         (MODEL, "layers.00.bias", []),
         (NESTED, "['a.b']", ["a.b"]),
         (NESTED, "['*']", ["*"]),
@@ -383,7 +382,7 @@ def test_a_quoted_name_in_a_pattern_is_that_of_a_key_or_an_index(tree: Any) -> N
 
 
 UNPICKLABLE = (
-    *("jnp function", "jit function", "module", "device", "MLP", "Sequential", "bound method"),
+    *("jit function", "module", "device", "MLP", "Sequential", "bound method"),
     "transformation",
 )
 
@@ -468,19 +467,3 @@ def test_pickle(name: str) -> None:
             assert again.paths == structure.paths and repr(again) == repr(structure)
             assert comparable(again.unflatten(leaves)) == comparable(structure.unflatten(leaves))
         assert copy.copy(structure) == structure == copy.deepcopy(structure)
-
-
-def test_repr_is_short() -> None:
-    large: list[Any] = [
-        [eqx.nn.MLP(2, 2, 2, 3, key=KEY)] * 100,
-        list(range(100_000)),
-        {f"key {i}": [ONE] * 50 for i in range(1000)},
-        "x" * 100_000,
-        [["y" * 1000] * 20] * 20,
-    ]
-    for tree in large:
-        for filter in (True, fj.is_array):
-            assert len(repr(fj.flatten(tree, filter)[1])) < 10_000
-    assert repr(fj.flatten({"a": (ONE, 1), "b": [None]})[1]) == (
-        "Structure({'a': (*, 1), 'b': [None]})"
-    )

@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 
 import filterjit
 
-from .trees import ONE, TWO
+from .trees import TWO
 
 
 def scale(x: Any, factor: Any = 2, *, shift: Any = 0) -> Any:
@@ -83,11 +83,7 @@ CALLABLES: dict[str, Any] = {
     "jnp function": jnp.sin,
     "jax.jit function": jax.jit(scale),
     "custom_jvp function": jax.nn.relu,
-    "jax.grad function": jax.grad(lambda x: x**2),
     "filter_grad function": eqx.filter_grad(lambda x: x**2),
-    "filter_vmap function": eqx.filter_vmap(lambda x: x * 2, in_axes=None, axis_size=2),
-    "filter_closure_convert": eqx.filter_closure_convert(scale, ONE),
-    "nn layer": eqx.nn.Lambda(jnp.tanh),
     "eqx.filter_jit": eqx.filter_jit(scale),
     "filterjit.filter_jit": filterjit.filter_jit(scale),
 }

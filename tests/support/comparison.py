@@ -18,7 +18,6 @@ import filterjit
 
 Jit = Callable[..., Any]
 Body = Callable[[Jit], Any]
-Program = Callable[[], Any]
 
 
 class Traces:
@@ -190,18 +189,6 @@ def check_error(body: Body, kind: type[BaseException], match: str | None = None)
     return of_equinox.value
 
 
-def check_calls(fun: Callable[[Any], Any], make: Callable[[], Iterable[Any]]) -> int:
-    """Calls `fun`, jitted, with each of the arguments that `make` makes. Asserts that both
-    implementations return the same and trace equally often, and returns how often."""
-
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-        f = jit(traces.counting(fun))
-        return [f(x) for x in make()], traces.count
-
-    return check(body)[1]  # type: ignore[no-any-return]
-
-
 def observed(
     program: Callable[[Any, Traces], Iterable[Any]], jit: Jit, describe: Callable[[Any], Any]
 ) -> tuple[list[Any], int, list[Any]]:
@@ -219,21 +206,18 @@ def observed(
     return [describe(x) for x in program(decorator, traces)], traces.count, made
 
 
-def check_installed(program: Program) -> Any:
-    """Runs `program` as it is and with filterjit installed in Equinox's place. Asserts that both
-    runs return the same, bit for bit, and returns it.
-
-    The program makes its own functions, so that nothing is traced already. Results are compared
-    as values and as trees.
-    """
-    of_equinox = program()
-    with filterjit.install():
-        of_filterjit = program()
-    assert comparable(of_filterjit) == comparable(of_equinox)
-    assert paths_and_types(of_filterjit) == paths_and_types(of_equinox)
-    return of_equinox
-
-
 def on_install(program: Callable[..., Any]) -> Callable[..., None]:
-    """Makes a test of a program: see `check_installed`."""
-    return without()(program, lambda given: check_installed(lambda: program(**given)))
+    """Makes a test of a program, which runs as it is and with filterjit installed in Equinox's place.
+    Both runs must return the same, bit for bit, as values and as trees.
+
+    The program makes its own functions, so that nothing is traced already.
+    """
+
+    def call(given: dict[str, Any]) -> None:
+        of_equinox = program(**given)
+        with filterjit.install():
+            of_filterjit = program(**given)
+        assert comparable(of_filterjit) == comparable(of_equinox)
+        assert paths_and_types(of_filterjit) == paths_and_types(of_equinox)
+
+    return without()(program, call)

@@ -14,6 +14,7 @@ import pytest
 import filterjit
 from filterjit import _core
 from filterjit._call import _direct
+from filterjit._compat import _direct_compat
 
 from .comparison import Traces
 
@@ -27,6 +28,12 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_direct._context, "after", 0)
 
 
+@pytest.fixture
+def also_few_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes calls with NumPy arrays and numbers direct too if there are few other arrays."""
+    monkeypatch.setattr(_direct_compat, "ARRAYS_A_PUT", 0)
+
+
 def counts(f: Any) -> dict[str, int]:
     """Returns how many calls of a jitted or compiled function went which way."""
     found: dict[str, int] = {}
@@ -38,7 +45,7 @@ def counts(f: Any) -> dict[str, int]:
 
 def refusals(f: Any) -> list[str | None]:
     """Returns why there was no plan, for each variant of a jitted function."""
-    return [variant._call.refusal for variant in _variants(f)]
+    return [variant._call.why_no_plan for variant in _variants(f)]
 
 
 def _variants(f: Any) -> list[Any]:
@@ -105,6 +112,13 @@ class Beside:
         assert deleted[0] == deleted[1]
         assert self.traces.count == self.traces_of_jax.count
         return ours
+
+    def in_turn(self, calls: list[tuple[Any, ...]]) -> None:
+        """Calls both with these arguments: with the first, with each in turn, with each several
+        times, with the second until calls with others rest, and with each again."""
+        in_turn = [calls[0]] * 5 + calls * 4 + [given for given in calls for _ in range(3)]
+        for given in (*in_turn, *calls[1:2] * 30, *calls):
+            self(*given)
 
     def feed(self, count: int, then: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
         """Calls both so many times, each with what `then` makes of its last result and arguments.

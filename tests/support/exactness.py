@@ -9,12 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import numpy as np
 
 import filterjit
 from filterjit._trees import _registry
 
-from .comparison import Traces
+from .comparison import Traces, comparable
 
 X = jnp.arange(1.0, 4.0)
 
@@ -22,10 +21,7 @@ X = jnp.arange(1.0, 4.0)
 def described(tree: Any) -> Any:
     """Returns the structure of a tree, its text, and all that can be seen of its leaves."""
     leaves, structure = jtu.tree_flatten(tree)
-    seen = [
-        (str(x.dtype), x.shape, np.asarray(x).tobytes()) if isinstance(x, jax.Array) else repr(x)
-        for x in (_readable(x) for x in leaves)
-    ]
+    seen = [comparable(x) if isinstance(x, jax.Array) else repr(x) for x in leaves]
     paths = [jtu.keystr(path) for path, _ in jtu.tree_leaves_with_path(tree)]
     return seen, paths, structure, _text(structure), type(tree)
 
@@ -38,12 +34,6 @@ def _text(structure: Any) -> str:
         return ", ".join(sorted(found[1].split(", ")))
 
     return re.sub(r"\{([^{}]*)\}", in_order, str(structure))
-
-
-def _readable(x: Any) -> Any:
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return jax.random.key_data(x)
-    return x
 
 
 def look(tree: Any) -> Any:

@@ -1,16 +1,9 @@
 """Equinox Modules, one class of every form."""
 
-import abc
-import dataclasses
 import functools
-import typing
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
-
-T = typing.TypeVar("T")
 
 
 class Module(eqx.Module):
@@ -31,98 +24,22 @@ class Child(Module):
     flags: tuple[Any, ...] = eqx.field(static=True, default=())
 
 
-class WithFactories(Module):
-    """A subclass with a default that a factory makes."""
+class Made(Child):
+    """Its ``__init__`` takes other arguments, and a field of its base is static."""
 
-    c: Any = dataclasses.field(default_factory=lambda: [1, jnp.array(2.0)])
-    d: tuple[Any, ...] = eqx.field(static=True, default=(1, "x"))
-
-
-class AllStatic(eqx.Module):
-    a: int = eqx.field(static=True, default=1)
-    b: str = eqx.field(static=True, default="b")
-
-
-class MakesStatic(Child):
-    """A field of its base, now static."""
-
-    b: Any = eqx.field(static=True, default=7)
-
-
-class WithInit(eqx.Module):
     total: Any
-    parts: list[Any]
-    size: int = eqx.field(static=True)
+    b: Any = eqx.field(static=True)
 
     def __init__(self, *parts: Any) -> None:
-        self.size = len(parts)
-        self.parts = list(parts)
-        self.total = sum(parts)
-
-
-class WithPostInit(eqx.Module):
-    a: Any
-    doubled: Any = eqx.field(init=False, static=True)
-
-    def __post_init__(self) -> None:
-        self.doubled = "twice"
-
-
-class Converted(eqx.Module):
-    a: Any = eqx.field(converter=jnp.asarray)
-    b: tuple[Any, ...] = eqx.field(converter=tuple, static=True, default=())
-
-
-class Checked(Module):
-    def __check_init__(self) -> None:
-        if isinstance(self.a, str):
-            raise ValueError("no strings")
-
-
-class CheckedTwice(Checked):
-    b: Any = 1
-
-    def __check_init__(self) -> None:
-        if self.b is None:
-            raise ValueError("no None")
-
-
-class Abstract(eqx.Module):
-    scale: eqx.AbstractVar[Any]
-    label: eqx.AbstractClassVar[str]
-
-    @abc.abstractmethod
-    def apply(self, x: Any) -> Any:
-        raise NotImplementedError
-
-    def twice(self, x: Any) -> Any:
-        return self.apply(self.apply(x))
-
-
-class Concrete(Abstract):
-    scale: Any
-    label: ClassVar[str] = "concrete"
-
-    def apply(self, x: Any) -> Any:
-        return x * self.scale
-
-
-class Properties(eqx.Module):
-    _width: Any
-    height: Any = 2
-
-    @property
-    def width(self) -> Any:
-        return self._width
+        self.a, self.total, self.b = list(parts), sum(parts), len(parts)
 
     @functools.cached_property
-    def area(self) -> Any:
+    def twice(self) -> Any:
         """Is stored in the ``__dict__`` of the frozen instance."""
-        return self._width * self.height
+        return 2 * self.total
 
-    @property
-    def size(self) -> Any:
-        return self.width * self.height
+    def apply(self, x: Any) -> Any:
+        return x * self.total
 
 
 class SameNames(eqx.Module):
@@ -137,19 +54,6 @@ class SameNames(eqx.Module):
     __wrapped: Any = 4  # mangled
 
 
-class Shadowed(eqx.Module):
-    """Fields with defaults, which are attributes of the class."""
-
-    a: Any = 10
-    b: Any = eqx.field(static=True, default=20)
-    call: Callable[..., Any] = jnp.tanh
-
-
-class GenericModule(eqx.Module, typing.Generic[T]):
-    a: T
-    b: Any = eqx.field(static=True, default="b")
-
-
 class OwnEquality(eqx.Module):
     """Its ``__eq__`` is wrong: the ``__eq__`` of a node must not be called."""
 
@@ -161,11 +65,6 @@ class OwnEquality(eqx.Module):
 
     def __hash__(self) -> int:
         return 1
-
-
-class UnhashableModule(eqx.Module):
-    a: Any
-    __hash__ = None  # type: ignore[assignment]
 
 
 class Callback(eqx.Module):
@@ -195,12 +94,6 @@ class Weekday(eqx.Enumeration):
 
 class Empty(eqx.Module):
     pass
-
-
-class Nested(eqx.Module):
-    inner: Any
-    others: Any = None
-    depth: int = eqx.field(static=True, default=0)
 
 
 class Layer(eqx.Module):

@@ -35,18 +35,6 @@ class Registered:
     meta: Any = dataclasses.field(metadata={"static": True}, default="meta")
 
 
-@dataclasses.dataclass(frozen=True)
-class FrozenRegistered:
-    """A frozen dataclass whose data fields are registered in another order."""
-
-    a: Any
-    b: Any
-    kind: str
-
-
-jtu.register_dataclass(FrozenRegistered, data_fields=["b", "a"], meta_fields=["kind"])
-
-
 @jtu.register_pytree_node_class
 class Custom:
     """A registered class, with a label in its aux data."""
@@ -94,12 +82,6 @@ class ListSubclass(list[Any]):
 
 
 jtu.register_pytree_node(ListSubclass, lambda x: (list(x), None), lambda _, xs: ListSubclass(xs))
-
-
-class DictSubclass(dict[Any, Any]):
-    """A subclass of dict that is not registered: a leaf."""
-
-    __hash__ = object.__hash__
 
 
 @jtu.register_static

@@ -38,6 +38,13 @@ class EqualLists(list[Any]):
         return 1
 
 
+class DistinctLists(list[Any]):
+    """Says that no two of its instances are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
 class Frozen(collections.abc.Mapping[Any, Any]):
     """A mapping of a user, with the ``__eq__`` that `Mapping` has."""
 
@@ -113,6 +120,7 @@ ordered, default, namespace = (
 FILLED = itertools.cycle([(0, 8), (8, 0)])  # they collide
 KEPT = [Constant(-1), Constant(-2)]
 SINGLE = np.ones(1, [("a", "i4")])
+LARGE = np.zeros(1 << 15, np.float32)
 
 STATICS = {
     "list": Static(lambda: [[-1], [True], [1], [1.0], [[1]], [()]], item(0, -2)),
@@ -191,6 +199,8 @@ STATICS = {
     "tuples like keys": Static(lambda: [("function", 0), ("cell", 0, 1), ("seen", 0), "function",
         ((),), (None,)]),
     "list with a hash": of_numbers(lambda n: EqualLists([n]), item(0, -2), apart=4),
+    "lists that say they differ": Static(lambda: [DistinctLists([1]), DistinctLists([2])],
+        item(0, -2), fields, shared=False, apart=2),
     "dict of own": of_numbers(lambda n: DictOfOwn(a=n), item("a", -2)),
     "dict of attributes": Static(
         lambda: [Attributes(lr=n, net=m(d=1)) for n in (-1, -1.0) for m in (Attributes, dict)],
@@ -212,6 +222,7 @@ STATICS = {
         np.array([1, 2]).view(statics.OwnArray), np.ones((2, 2)), np.ones((2, 2), order="F"),
         np.ones((4, 2))[::2], read_only(np.zeros(2)), SINGLE,
         SINGLE.view(np.dtype((np.record, [("a", "i4")])))], item(0, -2.0), fields, apart=13),
+    "large array": Static(lambda: [LARGE], None, fields, opaque=True),
     "arrays of objects": of_numbers(lambda n: np.array([n, None]), item(0, -2), fields,
         opaque=True),
     "arrays of JAX": Static(lambda: [jnp.ones(2), jnp.zeros(2), jnp.ones(2, "i4"), jnp.asarray(1.0),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
@@ -111,36 +110,6 @@ def test_calls(name: str, place: str) -> None:
         assert f(argument) == changed
     # The object that the first program was traced with is not what it was.
     assert f(put(static.make()[0])) == answers[0]
-
-
-@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
-@pytest.mark.parametrize("name", NAMES)
-def test_compiled(name: str) -> None:
-    """A function that was compiled for a value refuses others, and a changed one."""
-    static = STATICS[name]
-    for place in ("argument", "static field", "aux data"):
-        put, values = PLACES[place], static.make()
-        # `lower` takes a ShapeDtypeStruct in an argument for an array.
-        if place not in static.places or isinstance(values[0], jax.ShapeDtypeStruct):
-            continue
-        f = filterjit.filter_jit(lambda x: seen(x))
-        arguments = [put(value) for value in values]
-        try:
-            compiled = f.lower(arguments[0]).compile()
-        except (TypeError, ValueError):
-            assert place == "argument"
-            continue
-        answer = seen(jtu.tree_map(lambda leaf: leaf, arguments[0]))
-        assert compiled(arguments[0]) == answer
-        if static.shared:
-            assert compiled(put(static.make()[0])) == answer
-        for argument in arguments[1:]:
-            with pytest.raises(filterjit.MismatchError):
-                compiled(argument)
-        if static.change is not None and static.noticed:
-            static.change(values[0])
-            with pytest.raises(filterjit.MismatchError):
-                compiled(arguments[0])
 
 
 @pytest.mark.filterwarnings("ignore:A JAX array is being set as static")

@@ -98,7 +98,7 @@ class FlatFunction:
         variant, hooks = self._variant(), self._hooks()
         assert variant is not None and hooks is not None
         call = _running.under_way(variant)
-        if call is None:
+        if call is None:  # C made the call; its hook `finish` ends this Running
             call = _running.Running(variant, begun_by_trace=True)
             call.begin()
             hooks.silence(call)

@@ -13,7 +13,6 @@ import jax
 from .. import _core
 from .._call._events import Listener, Trace, name_of, stack_level
 from .._compat import _flax_compat, _jax_compat
-from .._trees._nodes import types_of
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -50,18 +49,13 @@ def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables |
         return None
 
 
-def _has_variables(structure: _core.Structure) -> bool:
-    """True if arguments of this structure contain a Variable."""
-    cls = _flax_compat.variable_type()
-    return cls is not None and any(issubclass(x, cls) for x in types_of(structure))
-
-
 class _LostChanges(Listener):
     def watches(self, trace: Trace) -> Callable[[Any], None] | None:
         """Warns once per function that changes Variables of its arguments in place."""
         if trace.hooks.updates_modules or trace.cache in _warned:
             return None
-        if not _has_variables(trace.variant.structure):
+        cls = _flax_compat.variable_type()
+        if cls is None or not trace.variant.structure._holds(cls):
             return None
         before = _variables_of(trace)
         return lambda out: _warn(trace, before, out)

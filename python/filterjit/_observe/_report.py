@@ -172,21 +172,21 @@ def _counts(variant: _core.Variant) -> Counter[str]:
     return sum(found, Counter[str]())
 
 
-def _refusal(variant: _core.Variant) -> str | None:
+def _why_no_plan(variant: _core.Variant) -> str | None:
     """Returns why a program can't have direct calls, or None."""
-    found = (getattr(call, "refusal", None) for call in calls_of(variant))
+    found = (getattr(call, "why_no_plan", None) for call in calls_of(variant))
     return next((text for text in found if text is not None), None)
 
 
 def _passed_on(variant: _core.Variant) -> Counter[str]:
     """Counts the calls that went through ``jax.jit``, by reason."""
-    counts, refusal = _counts(variant), _refusal(variant)
+    counts, why = _counts(variant), _why_no_plan(variant)
     reasons = Counter({_REASONS[way]: n for way, n in counts.items() if way != "direct"})
-    if refusal is not None and not counts["direct"] and "waiting" in counts:
+    if why is not None and not counts["direct"] and "waiting" in counts:
         paths = array_paths(variant.function, variant.structure)  # to replace array numbers
         if variant._programs is not None:
             paths = [*arrange(paths, variant._programs.order)]
-        reason = re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
+        reason = re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), why)
         reasons[reason] = reasons.pop(_REASONS["waiting"])
     return reasons
 

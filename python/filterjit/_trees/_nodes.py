@@ -55,6 +55,11 @@ class Nodes:
         """Returns the number of arrays (open leaves) before a node."""
         return bisect_left(self._arrays, index)
 
+    def _of_arrays(self, start: int, count: int, items: Sequence[Any] | None) -> Sequence[Any]:
+        """Of `items` with one per array, returns those of the arrays among some nodes."""
+        first, end = self.leaves_before(start), self.leaves_before(start + count)
+        return () if items is None else items[first:end]
+
     def __getitem__(self, index: int) -> Node:
         return Node(index, *self.structure._node(index), self.leaves_before(index))
 
@@ -79,23 +84,6 @@ class Nodes:
             at = self.children(at)[number]
         return range(self.leaves_before(at), self.leaves_before(self[at].end))
 
-    def _count_equal(
-        self,
-        i: int,
-        end: int,
-        other: "Nodes",
-        j: int,
-        avals: Sequence[Any],
-        other_avals: Sequence[Any],
-    ) -> int:
-        """Compares the nodes from `i` to `end` with those of `other` from `j` on, and their avals.
-        Returns how many are equal, up to the first difference."""
-        count = self.structure._count_equal(i, end, other.structure, j)
-        x, y = self.leaves_before(i), other.leaves_before(j)
-        pairs = zip(avals[x : self.leaves_before(i + count)], other_avals[y:], strict=False)
-        unequal = next((k for k, pair in enumerate(pairs) if not _are_equal(*pair)), None)
-        return count if unequal is None else self._arrays[x + unequal] - i
-
     def differences(
         self,
         other: "Nodes",
@@ -114,35 +102,42 @@ class Nodes:
         at most `most` pairs of arrays, and as many others. An Exception counts as a difference.
         """
         pairs: list[tuple[int, int]] = []
-        counts, more = {True: 0, False: 0}, 0
+        counts = {True: 0, False: 0}
+
+        def add(i: int, j: int, is_array: bool) -> None:
+            counts[is_array] += 1
+            if counts[is_array] <= most:
+                pairs.append((i, j))
+
         todo = [(0, self[0].end, 0)]  # runs of subtrees: from, to, and from in `other`
         while todo:
             i, end, j = todo.pop()
             while i < end:
-                same = self._count_equal(i, end, other, j, avals or (), other_avals or ())
+                same = self.structure._count_equal(i, end, other.structure, j)
+                arrays = self._of_arrays(i, same, self._arrays)
+                of_both = self._of_arrays(i, same, avals), other._of_arrays(j, same, other_avals)
+                for array, *pair in zip(arrays, *of_both, strict=False):
+                    if not _are_equal(*pair):
+                        add(array, array - i + j, True)
                 i, j = i + same, j + same
                 if i == end:
                     break
-                one, its = self[i], other[j]
-                are_arrays = one.kind == its.kind == "array"
-                if counts[are_arrays] < most:
-                    pairs.append((i, j))
-                    counts[are_arrays] += 1
-                else:
-                    more += 1
-                is_alike = one.kind == its.kind and one.type is its.type
-                if is_alike and one.kind in _KEYED:
-                    todo.append((one.end, end, its.end))
+                add(i, j, False)
+                kind, arity, cls, _, after = self.structure._node(i)
+                its_kind, its_arity, its_cls, _, its_after = other.structure._node(j)
+                is_alike = kind == its_kind and cls is its_cls
+                if is_alike and kind in _KEYED:
+                    todo.append((after, end, its_after))
                     mine = {key: child for child, key in self.structure._children(i)}
                     for child, key in reversed(other.structure._children(j)):
                         if key in mine:
                             todo.append((mine[key], self[mine[key]].end, child))
                     break
-                if is_alike and one.kind == "custom" and one.arity == its.arity:
+                if is_alike and kind == "custom" and arity == its_arity:
                     i, j = i + 1, j + 1
                 else:
-                    i, j = one.end, its.end
-        return pairs, more
+                    i, j = after, its_after
+        return pairs, sum(max(0, count - most) for count in counts.values())
 
 
 def _are_equal(x: Any, y: Any) -> bool:
@@ -167,8 +162,3 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
 
 def root_of(structure: _core.Structure) -> Node:
     return Node(0, *structure._node(0))
-
-
-def types_of(structure: _core.Structure) -> set[type]:
-    """Returns the classes of the objects in a structure, except tuples and lists."""
-    return {node.type for node, _ in walk(structure) if node.type is not None}

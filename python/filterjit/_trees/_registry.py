@@ -256,8 +256,8 @@ def _classify_custom(cls: type, x: Any) -> dict[str, Any]:
         parts: Any = flatten(x)
         if not (isinstance(parts, tuple) and _same_objects(parts[0], flatten_one_level(x)[0])):
             flatten = None
-    is_own_aux = _registered_compat.is_registered_static(cls)
-    return {"kind": "custom", "flatten": flatten, "is_own_aux": is_own_aux} | _key_of(cls)
+    is_its_aux = _registered_compat.is_registered_static(cls)
+    return {"kind": "custom", "flatten": flatten, "is_its_aux": is_its_aux} | _key_of(cls)
 
 
 # Static types with fixed values (csrc/structure/statics.h).

@@ -143,7 +143,7 @@ def test_attributes_of_a_proxy() -> None:
 
 DIRECT, PROXY = core.Direct(CONTEXT, len, len), core.CallProxy(F, Details())
 FIXED: list[tuple[Any, tuple[str, ...]]] = [
-    (DIRECT, ("jitted", "refusal", "num_entries", "counts", "other", "name")),
+    (DIRECT, ("jitted", "why_no_plan", "num_entries", "counts", "other", "name")),
     (PROXY, ("_attributes", "name", "other")),
     (VARIANT, ("outputs", "other")),
     (CONTEXT, ("other",)),

@@ -172,7 +172,7 @@ def test_the_trace_stays_when_jitted_traces_again(backend: Backend) -> None:
     assert direct.counts["failed"] == 1 and direct.counts["direct"] == 2
 
 
-def test_refusal(backend: Backend) -> None:
+def test_why_there_is_no_plan(backend: Backend) -> None:
     """It is asked for again after longer and longer rests."""
     x = DirectArray()
     direct = backend.jit()
@@ -185,7 +185,7 @@ def test_refusal(backend: Backend) -> None:
     backend.parts["plan"] = plan
     for _ in range(1500):
         assert way_of(direct, x) == "waiting"
-    assert direct.refusal == f"reason {len(asked)}" and direct.num_entries <= 1
+    assert direct.why_no_plan == f"reason {len(asked)}" and direct.num_entries <= 1
     gaps = [b - a for a, b in itertools.pairwise(asked)]
     assert gaps == sorted(gaps) and gaps[0] == 2 and gaps[-1] > 2 * 256
 
@@ -228,7 +228,7 @@ def test_plans_that_are_wrong(backend: Backend) -> None:
             raised(Interrupt, direct, x, x)
         else:
             assert way_of(direct, x, x) == "waiting", i
-        assert direct.num_entries == 0 and direct.refusal is None, i
+        assert direct.num_entries == 0 and direct.why_no_plan is None, i
         backend.parts["plan"] = backend.plan
         assert ways_of(direct, *[(x, x)] * 10)[-1] == "direct", i
 
@@ -317,7 +317,7 @@ def test_each_lane_of_threads_knows_its_own(backend: Backend) -> None:
 
     in_threads(work, 2)
     assert sum(asked_late) == 0 and asked
-    assert direct.counts["waiting"] == waited[0] + 2 and direct.refusal is None
+    assert direct.counts["waiting"] == waited[0] + 2 and direct.why_no_plan is None
 
 
 @pytest.mark.parametrize("error", [fail, ds.interrupt])

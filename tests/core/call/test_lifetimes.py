@@ -133,7 +133,7 @@ class Text(str):
 
 def through_an_entry(backend: Backend, where: str) -> Any:
     value = Value("value")
-    if where == "refusal":
+    if where == "why_no_plan":
         backend.parts["plan"] = lambda *args: Text("no")
     x = DirectArray(name="f32[3,4]", layout=value if where == "layout" else ROWS)
     if where == "configuration":
@@ -147,8 +147,8 @@ def through_an_entry(backend: Backend, where: str) -> Any:
         value.value = 5  # type: ignore[attr-defined]
         program_of(direct, x).constants = (value,)
     direct(x), direct(x)
-    assert direct.num_entries == (where != "refusal")
-    held: Any = direct.refusal if where == "refusal" else value
+    assert direct.num_entries == (where != "why_no_plan")
+    held: Any = direct.why_no_plan if where == "why_no_plan" else value
     assert where not in ("sharding", "layout") or direct in gc.get_referrers(held)
     held.me = direct
     backend.configuration, backend.settings[0].value = (), None
@@ -173,7 +173,7 @@ def test_cycles() -> None:
 
 
 def test_cycles_through_an_entry(backend: Backend) -> None:
-    for where in ("configuration", "setting", "sharding", "layout", "constant", "refusal"):
+    for where in ("configuration", "setting", "sharding", "layout", "constant", "why_no_plan"):
         backend.parts["plan"] = backend.plan
         ref = weakref.ref(through_an_entry(backend, where))
         gc.collect()

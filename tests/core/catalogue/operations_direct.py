@@ -189,7 +189,7 @@ def direct_call_with_an_added_entry(kept: Kept) -> Any:
 def new_directs(_: None) -> Any:
     """They are in cycles with what they hold."""
     direct = Kept((X, Y), (X, Y)).jit
-    found = [sum(direct.counts.values()), direct.jitted is jitted, direct.refusal]
+    found = [sum(direct.counts.values()), direct.jitted is jitted, direct.why_no_plan]
     raised(AttributeError, getattr, direct, "nothing")
     raised(TypeError, core.Direct, None), raised(TypeError, core.DirectContext, 1)
     return found

@@ -205,3 +205,11 @@ def test_the_paths_of_nodes(registry: Any, name: str) -> None:
     arrays = [i for i, (kind, *_) in enumerate(nodes_of(of_call)) if kind == "array"]
     assert of_call._arrays() == arrays
     assert of_call._key_paths() == [of_call._key_path(i) for i in arrays]
+
+
+def test_types_that_a_structure_holds(registry: Any) -> None:
+    structure = core.tree_flatten(registry, [{"a": Point(1, 2)}, Value(1)], True, None)[1]
+    assert [structure._holds(cls) for cls in (dict, Point, tuple, object)] == [True] * 4
+    assert not any(structure._holds(cls) for cls in (int, list, Value))
+    with pytest.raises(TypeError, match="expected a type"):
+        structure._holds(1)

@@ -30,7 +30,7 @@ KEYS: dict[str, Any] = {
 
 @pytest.fixture(params=KEYS)
 def registry(request: pytest.FixtureRequest) -> Any:
-    kind = {"kind": "custom", "flatten": flatten, "is_own_aux": True} | KEYS[request.param]
+    kind = {"kind": "custom", "flatten": flatten, "is_its_aux": True} | KEYS[request.param]
     return make_registry(
         classify=lambda cls, x: kind if issubclass(cls, Pair) else classify(cls, x),
         flatten_one_level=flatten,
