@@ -98,31 +98,10 @@ def run(*command, cwd=None):
     return processes.run(*command, cwd=cwd, env=env, timeout=300).stdout
 
 
-def test_dispatch_runs(capfd):
-    assert dispatch.main(["--quick", "--case", "kwargs", "--peer", "flat"]) == 0
-    out, err = capfd.readouterr()
-    assert (
-        CASES["kwargs"]().summary in out
-        and "filterjit/flat" in out
-        and "flat/filterjit" in out
-        and "equinox" not in out
-    )
-    assert [out.count(title) for title in dispatch.UNTIL.values()] == [1, 1]
-    assert "\x1b" not in out and err == ""
-
-
-def test_all_peers_that_apply_measure_a_case():
-    rows = dispatch.measure(CASES["identity"](), list(PEERS), list(dispatch.UNTIL), 0.01)
-    assert list(rows) == list(dispatch.UNTIL)
-    for row in rows.values():
-        peers = {peer for peer in PEERS if applies(peer, CASES["identity"]())}
-        assert set(row.microseconds) == peers
-        assert all(value > 0 for value in row.microseconds.values())
-
-
 # A script, its arguments, how a line of what it prints begins, which has figures, and what else it
 # prints. Each runs in a process of its own, for which some choose the devices.
 SCRIPTS = [
+    ("dispatch.py", ["--case", "kwargs", "--peer", "flat"], "keyword arguments", "flat/filterjit"),
     ("sharded.py", ["mlp"], "MLP 8-32x4-8", "cores, cpu"),
     ("end_to_end.py", ["environment_step"], "An environment's step", "equinox / filterjit"),
     ("end_to_end.py", ["server"], "A server with batches", "with pad_to"),

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit import lax
 from support.public import (
     public_attributes,
     public_docstrings,
@@ -34,15 +33,6 @@ NAMES = {"eqx": eqx, "jax": jax, "jnp": jnp, "np": np, "filterjit": filterjit} |
 }
 DOCS = public_docstrings()
 EXAMPLES = {name: doc for name, doc in DOCS.items() if ">>>" in doc}
-# What is called first has an example.
-FIRST = {
-    *("filter_jit", "install", "load", "nnx.jit", "Compiled", "Structure"),
-    *(f"lax.{name}" for name in lax.__all__),
-    *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "warm_up_all")),
-    *("FilterJit.explain", "FilterJit.cache_info"),
-    *("sharding.ShardingRules", "sharding.place", "Filter"),
-    *("partition", "partition_dict", "combine", "flatten", "unflatten", "tree_paths"),
-}  # fmt: skip
 
 
 def test_each_has_a_docstring() -> None:
@@ -118,10 +108,6 @@ def test_what_people_meet_has_a_public_name() -> None:
     for one in met:
         text = repr(one)
         assert not text.startswith("<filterjit.") and " object at " not in text.split(" of ")[0]
-
-
-def test_what_is_called_first_has_an_example() -> None:
-    assert FIRST - EXAMPLES.keys() == set()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -1,7 +1,6 @@
 """What is built and published: the files of the sdist, the metadata, the compiler's flags, and the
 message where the extension cannot be compiled. Needs setuptools, and neither JAX nor Equinox."""
 
-import ast
 import os
 import re
 import runpy
@@ -77,7 +76,6 @@ def test_the_sdist_has_no_products(files: set[str]) -> None:
 
 
 def test_every_link_to_the_project_leads_to_a_file_of_the_sdist(files: set[str]) -> None:
-    found: dict[str, list[str]] = {}
     for document in DOCUMENTS:
         assert document in files
         text = (ROOT / document).read_text()
@@ -85,7 +83,6 @@ def test_every_link_to_the_project_leads_to_a_file_of_the_sdist(files: set[str])
         own = f"{PROJECT['project']['urls']['Source']}/blob/main/"
         all_links = re.findall(r"\]\(([^)\s]+)\)", text)
         links = [link for link in all_links if ":" not in link or link.startswith(own)]
-        found[document] = links
         for link in links:
             folder = ROOT if link.startswith(own) else (ROOT / document).parent
             path, _, anchor = link.removeprefix(own).partition("#")
@@ -97,7 +94,6 @@ def test_every_link_to_the_project_leads_to_a_file_of_the_sdist(files: set[str])
                 headings = re.findall(r"^#+ (.*)$", target.read_text(), re.M)
                 anchors = [re.sub(r"[^\w\- ]", "", h).lower().replace(" ", "-") for h in headings]
                 assert anchor in anchors, f"{document} links to {link}"
-    assert len(found["README.md"]) >= 4
 
 
 def test_pypi_shows_no_relative_links(metadata: Message) -> None:
@@ -116,14 +112,8 @@ def test_pypi_shows_no_relative_links(metadata: Message) -> None:
     assert urls["Changelog"].removeprefix(prefix) == "CHANGELOG.md"
 
 
-# ---- the site, whose pages and links `make docs` checks ----
-
-
-def test_the_citation_and_the_site_are_of_the_project(metadata: Message) -> None:
+def test_the_citation_is_of_this_version(metadata: Message) -> None:
     yaml = pytest.importorskip("yaml")
-    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-    assert site["site_url"] == PROJECT["project"]["urls"]["Documentation"]
-    assert site["repo_url"] == PROJECT["project"]["urls"]["Source"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == metadata["Version"]
     assert citation["license"] == PROJECT["project"]["license"]
@@ -134,21 +124,12 @@ def test_the_citation_and_the_site_are_of_the_project(metadata: Message) -> None
 
 
 def test_the_version_is_written_once(metadata: Message) -> None:
-    tree = ast.parse((ROOT / "python" / "filterjit" / "__init__.py").read_text())
-    [version] = [
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__version__"
-    ]
-    assert metadata["Version"] == version
+    source = (ROOT / "python" / "filterjit" / "__init__.py").read_text()
+    assert f'\n__version__ = "{metadata["Version"]}"\n' in source
     assert "version" not in PROJECT["project"]
 
 
 def test_the_versions_of_python_agree(metadata: Message) -> None:
-    prefix = "Programming Language :: Python :: 3."
-    classifiers = metadata.get_all("Classifier") or []
-    named = [c.removeprefix(prefix) for c in classifiers if c.startswith(prefix)]
-    assert [f"3.{minor}" for minor in named] == MINORS
     assert metadata["Requires-Python"] == f">={MINORS[0]}"
     built = PROJECT["tool"]["cibuildwheel"]["build"].split()
     assert built == [f"cp{minor.replace('.', '')}-*" for minor in [*MINORS, *FREE_THREADED]]
@@ -258,19 +239,13 @@ def test_an_error_of_the_compiler_is_shown(copy: Path) -> None:
     assert "apt install" not in done.stderr and "Traceback" not in done.stderr
 
 
-# ---- cibuildwheel ----
-
-
 def test_the_workflows_run_what_is_there() -> None:
     yaml = pytest.importorskip("yaml")
     makefile = (ROOT / "Makefile").read_text()
     targets = re.findall(r"^([\w -]+):", makefile.replace("$(VENV)", ".venv"), re.M)
     known = {target for line in targets for target in line.split()}
-    for file in sorted((ROOT / ".github").rglob("*.yml")):
+    for file in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
         workflow = yaml.safe_load(file.read_text())
-        if file.parent.name != "workflows":
-            assert file.name == "config.yml" or {"name", "description", "body"} <= workflow.keys()
-            continue
         assert workflow["permissions"] == {"contents": "read"}, file
         for job in workflow["jobs"].values():
             for command in (step["run"] for step in job["steps"] if "run" in step):

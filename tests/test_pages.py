@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -210,40 +209,8 @@ def test_all_code_is_found() -> None:
         assert sum(fence.startswith("python") for fence in fences) == len(blocks(page)), page
 
 
-def test_each_label_has_its_own_rule() -> None:
-    found = execute(only("docs/trees.md", "multi_transform"))
-    labels = found["labels"]
-    assert labels.layers[2].bias == labels.layers[2].weight == "head"
-    assert (labels.layers[0].weight, labels.layers[0].bias) == ("body", "bias")
-    state = found["optimizer"].init(found["params"])
-    losses = []
-    model = found["combine"](found["params"], found["static"])
-    for _ in range(20):
-        model, state, value = found["step"](model, state, found["x"], found["y"])
-        losses.append(float(value))
-    assert losses[-1] < losses[0] / 2
-
-
-def test_many_small_arrays() -> None:
-    names = execute(only("docs/training.md", "ravel_pytree"))
-    losses = []
-    vector, moments = names["vector"], names["moments"]
-    for _ in range(40):
-        vector, moments, loss = names["step"](jnp.ones((4, 2)), vector, moments)
-        losses.append(float(loss))
-    assert losses[-1] < losses[0]
-
-
-def test_a_restored_state_has_no_weak_types() -> None:
-    names = execute(only("docs/training.md", "BatchNorm"))
-    state = [names[name] for name in ("model", "state", "moments", "xs", "ys")]
-    (cause,) = names["step"].explain(*state).causes
-    assert cause.kind == "weak type" and cause.path.startswith("state")
-
-
-def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_devices() -> None:
     found = execute(only("docs/sharding.md", "ShardingRules("))
-    assert "'data'" in capsys.readouterr().out
     model, losses = found["model"], []
     for _ in range(5):
         model, loss = found["step"](model, np.ones((16, 8), np.float32))
@@ -272,10 +239,6 @@ def test_the_lines_that_contributing_changes_are_there() -> None:
     assert changes[1][1] in (ROOT / files[1]).read_text()
 
 
-def test_the_first_page_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().split()) <= 700
-
-
 def test_figures_of_the_first_page_are_those_of_the_tables() -> None:
     found = re.findall(
         r"\| \[([\d.]+(?: to [\d.]+)?)\]\(([\w/.-]+)", (ROOT / "README.md").read_text()
@@ -289,8 +252,3 @@ def test_figures_of_the_first_page_are_those_of_the_tables() -> None:
 @pytest.mark.parametrize("name", draw.PICTURES)
 def test_a_picture_shows_its_table(name: str) -> None:
     assert (draw.ASSETS / name).read_text() == draw.PICTURES[name](), "run benchmarks/draw.py"
-
-
-def test_the_first_picture_is_described() -> None:
-    text = re.search(r"!\[(.*?)\]\(docs/assets/bars.svg\)", (ROOT / "README.md").read_text())
-    assert text and re.findall(r"\d+%", text[1]) == re.findall(r"\d+%", draw.bars())

@@ -1,4 +1,4 @@
-"""Counts compilations, reads and writes files, and compares what comes back."""
+"""Reads and writes files, and compares what comes back."""
 
 import contextlib
 import hashlib
@@ -18,21 +18,6 @@ from filterjit._trees._registry import registry
 
 HERE = Path(__file__).parent
 HEAD = struct.Struct("<8sHQ32s")
-
-
-class Compiles:
-    """Counts the compilations of XLA; `since` returns the count and resets it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.on = True
-
-    def __call__(self, event: str, _: float, **__: Any) -> None:
-        self.count += self.on and "backend_compile" in event
-
-    def since(self) -> int:
-        found, self.count = self.count, 0
-        return found
 
 
 @contextlib.contextmanager

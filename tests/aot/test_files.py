@@ -9,7 +9,6 @@ import operator
 import os
 import random
 import re
-import stat
 import subprocess
 import sys
 import zlib
@@ -90,9 +89,6 @@ def refuse(path: Path) -> str:
     return str(raised.value)
 
 
-# ---- writing ----
-
-
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     """The error names the path that was given, and leaves nothing behind."""
     f = filter_jit(lambda x: x + 1)
@@ -106,17 +102,6 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
             f.save(path)
         assert raised.value.filename == str(path)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
-def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    f = filter_jit(lambda x: x + 1)
-    f(X)
-    with pytest.raises(ValueError, match="is not a regular file"):
-        f.save(path)
-    assert stat.S_ISFIFO(path.stat().st_mode) and list(tmp_path.iterdir()) == [path]
 
 
 # ---- damage ----

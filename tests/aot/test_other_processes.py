@@ -245,6 +245,9 @@ ask("jit", lambda: count(jax.jit(lambda x: jnp.tanh(x) * 5), x))
 ask("call", lambda: count(filter_jit(cached), x, 3))
 ask("lower", lambda: count(lambda: filter_jit(cached).lower(x, 4).compile()))
 ask("other", lambda: count(filter_jit(cached), x, SEED))
+report = filter_jit(cached).report()
+(row,) = report.as_dict()["functions"]
+ask("report", lambda: [row["compiles"], row["from_disk"], "from disk" in str(report)])
 ask("save", lambda: save("cached" + str(SEED), cached, x, 9) and "saved")
 ask("load", lambda: load("cached" + str(SEED), x, 9))
 """
@@ -256,6 +259,7 @@ ask("load", lambda: load("cached" + str(SEED), x, 9))
     )
     assert [first[name] for name in ("jit", "call", "lower", "other")] == [0, 0, 0, 0]
     assert [second[name] for name in ("jit", "call", "lower", "other")] == [1, 1, 1, 0]
+    assert first["report"] == [3, 0, False] and second["report"] == [3, 2, True]
     assert first["save"] == second["save"] == "saved"
     assert second["load"] == first["load"]
     third = answers(tmp_path, 'ask("load", lambda: load("cached11", jnp.arange(6.0), 9))')

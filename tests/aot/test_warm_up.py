@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aot_support import Compiles
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import filterjit
-from filterjit import filter_jit
+from filterjit import filter_jit, forbid_compile
 
 
 def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
@@ -22,7 +21,7 @@ def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
 
 
 @pytest.mark.parametrize("threads", [None, 16])
-def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
+def test_all_are_hits_afterwards(threads: Any) -> None:
     traces = []
 
     @filter_jit
@@ -34,38 +33,28 @@ def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
     assert f.warm_up_all(signatures, threads=threads) == {}
     assert len(traces) == 7
     arrays = [jnp.array(np.ones(i + 1, np.float32)) for i in range(6)]
-    compiles.since()
-    for i, x in enumerate(arrays):
-        np.testing.assert_allclose(f(x, i), np.sin(1.0) * i * np.ones(i + 1), rtol=1e-5)
-    f(arrays[1], 7, scale=2.0)
+    with forbid_compile():
+        for i, x in enumerate(arrays):
+            np.testing.assert_allclose(f(x, i), np.sin(1.0) * i * np.ones(i + 1), rtol=1e-5)
+        f(arrays[1], 7, scale=2.0)
     assert len(traces) == 7
-    assert compiles.since() == 0
 
 
-def test_the_times_are_in_the_report() -> None:
-    f = filter_jit(lambda x, n: jnp.tanh(x) * n)
-    assert f.warm_up_all([((spec(3), 2), {}), ((spec(3),), {"n": 2}), ((np.ones(2), 5), {})]) == {}
-    (row,) = f.report().as_dict()["functions"]
-    assert len(f.variants) == 2 and row["traces"] == 2 and row["tracing"] > 0 < row["compiling"]
-
-
-def test_it_takes_what_a_call_takes(compiles: Compiles) -> None:
+def test_it_takes_what_a_call_takes() -> None:
     """``f.warm_up(model, x)``: the arguments of the call that it makes a hit."""
     model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
     f = filter_jit(lambda model, x, *, threads=1: model(x) * threads)
     f.warm_up(model, spec(2), threads=3)
     x = jnp.ones(2)
-    compiles.since()
-    f(model, x, threads=3)
-    assert compiles.since() == 0 and f.cache_info().hits == 1
+    with forbid_compile():
+        f(model, x, threads=3)
+    assert f.cache_info().hits == 1
     for wrong in ((), (model, spec(3)), ([((model, spec(2)), {})],)):
         with pytest.raises(TypeError):
             f.warm_up(*wrong)
 
 
-def test_errors_are_reported_and_the_others_compiled(
-    caplog: pytest.LogCaptureFixture, compiles: Compiles
-) -> None:
+def test_errors_are_reported_and_the_others_compiled(caplog: pytest.LogCaptureFixture) -> None:
     @filter_jit
     def f(x: Any, n: Any) -> Any:
         if n == "bad":
@@ -84,9 +73,8 @@ def test_errors_are_reported_and_the_others_compiled(
     assert "signature 2 failed: KeyError: 'this one'" in lines[1]
     assert "signature 3 failed: TypeError" in lines[2] and "'n'" in lines[2]
     x, y = jnp.ones((2, 2)), jnp.ones((3, 3))
-    compiles.since()
-    f(x, 1), f(y, 1)
-    assert compiles.since() == 0
+    with forbid_compile():
+        f(x, 1), f(y, 1)
     assert len(f.variants) == 1
 
 
@@ -113,13 +101,7 @@ def test_bad_arguments() -> None:
     assert f.variants == []
 
 
-def test_none_and_generators() -> None:
-    f = filter_jit(lambda x: x)
-    assert f.warm_up_all([]) == {}
-    assert f.warm_up_all(([spec(i)], {}) for i in range(2)) == {} and len(f.variants) == 1
-
-
-def test_methods_and_modules(compiles: Compiles) -> None:
+def test_methods_and_modules() -> None:
     class Scale(eqx.Module):
         by: Any
 
@@ -131,9 +113,8 @@ def test_methods_and_modules(compiles: Compiles) -> None:
     assert scale.__call__.warm_up_all([((spec(2),), {}), ((spec(3),), {})]) == {}
     scale.__call__.warm_up(spec(4))
     x = jnp.ones(3)
-    compiles.since()
-    scale(x)
-    assert compiles.since() == 0
+    with forbid_compile():
+        scale(x)
 
 
 def test_the_last_argument_interrupts() -> None:
@@ -156,8 +137,9 @@ def test_the_last_argument_interrupts() -> None:
 
 def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
     f = filter_jit(lambda x: x.sum(), donate="all")
-    assert f.warm_up_all([((spec(i + 1),), {}) for i in range(4)], threads=4) == {}
-    assert len(recwarn) == 0
+    assert f.warm_up_all([]) == {}
+    assert f.warm_up_all((([spec(i + 1)], {}) for i in range(4)), threads=4) == {}
+    assert len(recwarn) == 0 and f.cache_info().programs == 4
 
 
 def test_the_options_of_the_calling_thread() -> None:
@@ -213,7 +195,7 @@ def test_warm_up_of_nnx_jit(options: dict[str, Any], abstract: bool) -> None:
     f.warm_up(given, x)
     f.warm_up_all([((given, x), {})])
     assert mine.count[...].tolist() == [0, 0, 0] and len(traces) == 1
-    with filterjit.forbid_compile():
+    with forbid_compile():
         found = f(mine, x)
     assert f.handed_over == {} and f.cache_info()[:2] == (1, 0) and len(traces) == 1
     assert found.tolist() == expected(theirs, x).tolist()

@@ -21,11 +21,6 @@ class Static(eqx.Module):
     value: Any = eqx.field(static=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Own:
-    value: Any
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Data:

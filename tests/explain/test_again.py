@@ -20,11 +20,6 @@ from filterjit import RetraceWarning, filter_jit
 ARRAY = "make it an array (`jnp.asarray`)"
 
 
-class Step(eqx.Module):
-    weight: Any
-    rate: Any
-
-
 class Counted(eqx.Module):
     dropout: eqx.nn.Dropout
     n: Any
@@ -52,7 +47,6 @@ NUMBERS: dict[str, tuple[Any, Call, str, str, tuple[str, ...]]] = {
         ARRAY, ()),
     "in a dict": (filter_jit(lambda s, x: x * s["a"][0]), lambda f, i: f({"a": [i]}, X),
         "s['a'][0]", ARRAY, ()),
-    "in a Module": (by_rate(), lambda f, i: f(Step(X, i)), "m.rate", ARRAY, ()),
     "beside a flag": (filter_jit(lambda m, *, key: m.dropout(X, key=key) * m.n["a.b"]),
         lambda f, i: f(Counted(eqx.nn.Dropout(), {"a.b": i}), key=jax.random.key(0)),
         "m.n['a.b']", ARRAY, ()),

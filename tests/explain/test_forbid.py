@@ -1,7 +1,7 @@
 """`filterjit.forbid_compile` and `allow_compile`."""
 
+import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,7 @@ class Function:
 # What jits, the arguments that are warmed up, other ones, and what the text says of these.
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...], str]] = {
     "shape": (filterjit.filter_jit, (ones(3),), (ones(4),), "`x`: different shape"),
-    "dtype": (filterjit.filter_jit, (ones(3),), (np.ones(3, int),), "`x`: different dtype"),
     "static": (filterjit.filter_jit, (ones(3), "a"), (ones(3), "b"), "`statics[0]`"),
-    "structure": (filterjit.filter_jit, (ones(3), 1), (ones(3), (1,)), "`statics[0]`"),
     "first": (filterjit.filter_jit, (), (ones(3),), "would compile"),
     "jit": (filterjit.jit, (ones(3),), (ones(4),), "`x`: different shape"),
     "nnx": (filterjit.nnx.jit, (ones(3),), (ones(4),), "`x`: different shape"),
@@ -204,35 +202,24 @@ def test_a_portable_file_is_compiled_when_it_is_loaded(tmp_path: Path) -> None:
         filterjit.load(path)
 
 
-def test_eight_threads_and_a_reload() -> None:
-    """Requests of known shapes are answered and others refused, while one thread loads a model."""
+def test_one_thread_is_allowed_to_compile() -> None:
+    """It loads a model, while others are answered for known shapes and refused for others."""
     function = Function(filterjit.filter_jit)
     f = function.jitted
     for n in (1, 2):
         f(ones(n))
-    wrong: list[Any] = []
-    ends = threading.Event()
 
-    def ask(seed: int) -> None:
-        random = np.random.default_rng(seed)
-        while not ends.is_set():
-            n = int(random.integers(1, 5))
-            try:
-                done = f(ones(n)).shape == (n,) and n < 3
-            except ForbiddenCompileError:
-                done = n >= 3
-            if not done:
-                wrong.append(n)
-
-    def reload() -> None:
-        with allow_compile():
-            for n in range(10, 15):
-                assert f(ones(n)).shape == (n,)
-        ends.set()
+    def work(i: int) -> None:
+        if i == 0:
+            with allow_compile():
+                for n in range(10, 15):
+                    f(ones(n))
+        for n in range(200 * (i > 0)):
+            with pytest.raises(ForbiddenCompileError) if n % 4 > 1 else contextlib.nullcontext():
+                f(ones(n % 4 + 1))
 
     with forbid_compile():
-        assert at_once(9, lambda i: ask(i) if i else reload()) == [None] * 9
-    assert wrong == []
+        assert at_once(9, work) == [None] * 9
     assert function.traces == 7
 
 
@@ -254,9 +241,7 @@ X = jnp.arange(5.0)
 KEY = jax.random.key(0)
 OPERATIONS: dict[str, Callable[[], Any]] = {
     "an index": lambda: X[0],
-    "a slice": lambda: X[1:3],
     "a split key": lambda: jax.random.split(KEY, 17),
-    "arithmetic": lambda: X + 1.25,
     "a function of jnp": lambda: jnp.cumsum(jnp.asarray(np.ones(23))),
     "a loop": lambda: jax.lax.fori_loop(0, 3, lambda i, x: x * 1.75, X),
 }

@@ -54,12 +54,6 @@ def test_differences(was: Any, now: Any, expected: Any) -> None:
     assert one.differences(one, most=100) == ([], 0)
 
 
-def test_the_number_of_differences_is_limited() -> None:
-    one, other = nodes_of(list(range(10))), nodes_of(list(range(1, 11)))
-    assert one.differences(other, most=3) == ([(1, 1), (2, 2), (3, 3)], 7)
-    assert one.differences(other, most=0) == ([], 10)
-
-
 def test_avals_are_compared_too() -> None:
     one, other = nodes_of([X, 1, X, X]), nodes_of([X, 2, X, X])
     assert one.differences(other, "abc", "ade", 1) == ([(2, 2), (3, 3)], 1)
@@ -71,23 +65,3 @@ def test_avals_are_compared_too() -> None:
 def test_an_interrupt_of_a_comparison_is_raised() -> None:
     with pytest.raises(KeyboardInterrupt):
         nodes_of(Interrupts()).differences(nodes_of(Interrupts()))
-
-
-def test_lineage() -> None:
-    nodes = nodes_of({"a": [X, {"b": 1}], "c": 2})
-    assert [node.key for node in nodes.lineage(4)] == [None, ("a",), (1,), ("b",)]
-    assert [node.kind for node in nodes.lineage(4)] == ["dict", "list", "dict", "static"]
-    assert nodes.lineage(0) == [nodes[0]]
-
-
-def test_spans() -> None:
-    nodes = nodes_of([{"a": X, "b": [X, 1, Y]}, None, X])
-    assert (nodes.span(), nodes.span(0), nodes.span(0, 1)) == (range(4), range(3), range(1, 3))
-    assert (nodes.span(1), nodes.span(2), nodes.span(0, 1, 2)) == (
-        range(3, 3),
-        range(3, 4),
-        range(2, 3),
-    )
-    for path in ((3,), (0, 2), (0, 0, 0)):
-        with pytest.raises(IndexError):
-            nodes.span(*path)

@@ -8,7 +8,6 @@ do it, and the function is traced once then.
 import functools
 import random
 import re
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from explain_support import Aux, Data, Holder, Own, Plain, Static, X, closure
+from explain_support import Aux, Data, Holder, Plain, Static, X, closure
 
 import filterjit
 from filterjit import filter_jit
+from support.statics import Constant
 
 COUNT = 300
 
@@ -96,8 +96,8 @@ DIFFERENCES: dict[str, Difference] = {
     "order": Difference(lambda i: Static(X, BOTH[i % 2]), "static",
         {"same keys in the same order": lambda i: Static(X, BOTH[0])},
         ".value", is_static=False),
-    "order in a dataclass": Difference(lambda i: Static(X, Point(Own(BOTH[i % 2]))), "static",
-        {"same keys in the same order": lambda i: Static(X, Point(Own(BOTH[0])))},
+    "order in a dataclass": Difference(lambda i: Static(X, Point(Constant(BOTH[i % 2]))), "static",
+        {"same keys in the same order": lambda i: Static(X, Point(Constant(BOTH[0])))},
         ".value.x.value", is_static=False),
     "keys": Difference(lambda i: {"a": 1} | {f"b{i}": 1}, "structure",
         {"the same keys on every call": lambda i: {"a": 1, "b": 1}}),
@@ -156,7 +156,7 @@ CONTAINERS: dict[str, tuple[Callable[[Any], Any], str]] = {
 IN_STATIC = {"static": Box, "aux": functools.partial(Aux, "a")}  # and the same, traced
 
 
-def count_traces(form: str, options: dict[str, Any]) -> tuple[Any, list[None]]:
+def count_traces(options: dict[str, Any]) -> tuple[Any, list[None]]:
     """Returns a new jitted function, and a list that grows with each of its traces."""
     traces: list[None] = []
 
@@ -164,30 +164,16 @@ def count_traces(form: str, options: dict[str, Any]) -> tuple[Any, list[None]]:
         traces.append(None)
         return X
 
-    if form != "method":
-        return filter_jit(f, **options), traces
-
-    class Model(eqx.Module):
-        value: Any
-
-        @filter_jit(**options)
-        def step(self, x: Any) -> Any:
-            traces.append(None)
-            return x
-
-    MODELS[Model.step] = Model
-    return Model.step, traces
+    return filter_jit(f, **options), traces
 
 
-MODELS: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
 # How a function is called with a value, and the value's path.
 WRAP = {name: make for name, (make, _) in CONTAINERS.items()}
-FORMS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "argument": (lambda f, x: ((x,), {}), "a"),
-    "keyword": (lambda f, x: ((X,), {"key": x}), "key"),
-    "rest": (lambda f, x: ((X, 1, x), {}), "rest[1]"),
-    "more": (lambda f, x: ((X,), {"n": x}), "more['n']"),
-    "method": (lambda f, x: ((MODELS[f](x), X), {}), "self.value"),
+FORMS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "argument": (lambda x: ((x,), {}), "a"),
+    "keyword": (lambda x: ((X,), {"key": x}), "key"),
+    "rest": (lambda x: ((X, 1, x), {}), "rest[1]"),
+    "more": (lambda x: ((X,), {"n": x}), "more['n']"),
 }
 
 
@@ -200,9 +186,9 @@ def wrapped(containers: list[str], x: Any, is_traced: bool = False) -> Any:
 def helps(
     form: str, options: dict[str, Any], make: Make, containers: list[str], is_traced: bool = False
 ) -> bool:
-    f, traces = count_traces(form, options)
+    f, traces = count_traces(options)
     for i in range(4):
-        args, kwargs = FORMS[form][0](f, wrapped(containers, make(i), is_traced))
+        args, kwargs = FORMS[form][0](wrapped(containers, make(i), is_traced))
         f(*args, **kwargs)
     return len(traces) == 1
 
@@ -225,12 +211,12 @@ def test_a_random_difference(seed: int) -> None:
     containers = [
         x for i, x in enumerate(containers) if not inner or i <= inner[0] or x not in IN_STATIC
     ]
-    f, traces = count_traces(form, {"on_retrace": "ignore"})
+    f, traces = count_traces({"on_retrace": "ignore"})
     of_call, root = FORMS[form]
     path = root + "".join(CONTAINERS[x][1] for x in reversed(containers)) + difference.path
-    args, kwargs = of_call(f, wrapped(containers, difference.make(0)))
+    args, kwargs = of_call(wrapped(containers, difference.make(0)))
     f(*args, **kwargs)
-    args, kwargs = of_call(f, wrapped(containers, difference.make(1)))
+    args, kwargs = of_call(wrapped(containers, difference.make(1)))
     explanation = f.explain(*args, **kwargs)
     f(*args, **kwargs)
     said = f"{name} in {containers} of {form}:\n{explanation}"

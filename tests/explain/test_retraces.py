@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from explain_support import jitted, switched
+from explain_support import Plain, jitted, switched
 
 from filterjit import RetraceError, RetraceWarning, filter_jit
 from filterjit.types import Explanation
@@ -77,10 +77,6 @@ def test_the_first_call_of_another_instance_is_no_retrace() -> None:
         def __call__(self, x: Any) -> Any:
             return self.weight * x
 
-        def method(self, x: Any) -> Any:
-            return x
-
-    class Plain:
         def method(self, x: Any) -> Any:
             return x
 

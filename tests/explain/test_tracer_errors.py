@@ -140,3 +140,12 @@ def test_what_is_added_to_the_words_of_jax(name: str) -> None:
     text = "\n".join([str(caught.value), *caught.value.__notes__])
     assert said in text and unsaid not in text, text
     assert text.count("calls itself") == (name == "endless recursion")
+
+
+@pytest.mark.parametrize("jit", [filterjit.jit, filter_jit, filterjit.nnx.jit])
+def test_a_function_that_calls_itself_without_end_and_without_jit(jit: Any) -> None:
+    itself = jit(lambda x: itself(x))
+    # JAX raises a ValueError if an `__eq__` of its own has reached the limit.
+    with jax.disable_jit(), pytest.raises((RecursionError, ValueError), match="ecursion"):
+        itself(X)
+    assert filter_jit(lambda x: x + 1)(X).tolist() == [2, 2]

@@ -18,18 +18,6 @@ def is_ours(f: Any) -> bool:
     return isinstance(f, filterjit.types.FilterJit)
 
 
-def test_install_and_uninstall() -> None:
-    filterjit.install()
-    assert jax.jit is ORIGINAL
-    filterjit.install(jax=True)
-    f = jax.jit(lambda x: x + 1)
-    assert is_ours(f) and f(1) == 2
-    filterjit.uninstall()
-    assert f(1) == 2 and is_ours(f)
-    with filterjit.install(jax=True), filterjit.install():
-        assert is_ours(jax.jit(len))
-
-
 def test_beside_jit_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "jit", filterjit.jit)
     filterjit.install(jax=True)
@@ -118,20 +106,3 @@ def test_install_comes_before_all_imports(first: str) -> None:
     """A name of filterjit may be what imports JAX: the modules that `install` imports with JAX, and
     with Flax, are not half imported then."""
     run_code(FIRST.replace("<first>", first), options=("-W", "error"))
-
-
-@pytest.mark.slow
-def test_uninstall_comes_before_the_imports() -> None:
-    run_code(
-        """
-        import filterjit
-        filterjit.install(jax=True)
-        filterjit.uninstall()
-        import equinox as eqx, jax
-        from flax import nnx
-        assert eqx.filter_jit is not filterjit.filter_jit
-        assert nnx.jit is not filterjit.nnx.jit
-        assert not isinstance(jax.jit(len), filterjit.types.FilterJit)
-        """,
-        options=("-W", "error"),
-    )

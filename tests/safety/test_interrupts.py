@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import dis
 import logging
-import os
 import sys
 import threading
 import types
@@ -32,8 +31,6 @@ from filterjit._terminal import _progress
 
 PACKAGE = str(Path(filterjit.__file__).parent)
 X = jnp.arange(3.0)
-# Interrupts every line event, not one per line. This takes minutes instead of seconds.
-EVERYWHERE = bool(os.environ.get("FILTERJIT_INTERRUPT_EVERYWHERE"))
 
 
 # ---- exceptions at a line ----
@@ -262,8 +259,6 @@ def _places(kind: Kind, error: type[BaseException], some: int) -> list[int]:
     Operation(kind).run()  # imports and first uses
     with Injection(error, -1) as injection:
         Operation(kind).run()
-    if EVERYWHERE:
-        return list(range(1, injection.lines + 1))
     first: dict[str, int] = {}
     for i, place in enumerate(injection.places, 1):
         if _counts[error, place] < 1:

@@ -7,29 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from sklearn.datasets import load_digits
 
 BUCKETS = (1, 4, 16, 64)
 
 
 def fit(images, labels):
-    model = eqx.nn.MLP(64, 10, 64, 2, key=jax.random.key(0))
-    optimizer = optax.adam(3e-3)
-    moments = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
-
-    @eqx.filter_jit
-    def step(model, moments, x, y):
-        def loss_of(model):
-            logits = jax.vmap(model)(x)
-            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
-
-        updates, moments = optimizer.update(eqx.filter_grad(loss_of)(model), moments)
-        return eqx.apply_updates(model, updates), moments
-
-    for i in range(0, 1200, 50):
-        model, moments = step(model, moments, images[i : i + 50], labels[i : i + 50])
-    return model
+    weight, *_ = np.linalg.lstsq(images, np.eye(10, dtype=np.float32)[labels])
+    model = eqx.nn.Linear(64, 10, use_bias=False, key=jax.random.key(0))
+    return eqx.tree_at(lambda model: model.weight, model, jnp.asarray(weight.T))
 
 
 class Server:
@@ -62,18 +48,13 @@ class Server:
         self.thread.join()
 
 
-def main():
-    digits = load_digits()
-    images, labels = (digits.data / 16).astype(np.float32), digits.target.astype(np.int32)
-    server = Server(fit(images, labels))
-    random, right, asked = np.random.default_rng(0), 0, 0
-    for _ in range(1500):
-        rows = random.integers(1200, 1797, random.integers(1, 40))
-        right += int((server.ask(images[rows]) == labels[rows]).sum())
-        asked += len(rows)
-    server.stop()
-    print(f"{right} of {asked} right")
-
-
-if __name__ == "__main__":
-    main()
+digits = load_digits()
+images, labels = (digits.data / 16).astype(np.float32), digits.target.astype(np.int32)
+server = Server(fit(images[:1200], labels[:1200]))
+random, right, asked = np.random.default_rng(0), 0, 0
+for _ in range(1500):
+    rows = random.integers(1200, 1797, random.integers(1, 40))
+    right += int((server.ask(images[rows]) == labels[rows]).sum())
+    asked += len(rows)
+server.stop()
+print(f"{right} of {asked} right")

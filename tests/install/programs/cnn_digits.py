@@ -60,25 +60,20 @@ def correct(model, state, images, labels):
     return (logits.argmax(-1) == labels).sum()
 
 
-def main():
-    digits = load_digits()
-    images = (digits.images[:, None] / 16).astype(np.float32)
-    labels = digits.target.astype(np.int32)
-    train, test = slice(0, 1500), slice(1500, None)
-    model, state = eqx.nn.make_with_state(CNN)(jax.random.key(0))
-    moments = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
-    random = np.random.default_rng(0)
-    for epoch in range(8):
-        order, losses = random.permutation(1500), []
-        for begin in range(0, 1500, 32):
-            batch = order[begin : begin + 32]
-            model, state, moments, loss = train_step(
-                model, state, moments, images[train][batch], labels[train][batch]
-            )
-            losses.append(loss)
-        right = correct(model, state, images[test], labels[test])
-        print(f"epoch {epoch}: loss {jnp.stack(losses).mean():.3f}, {right} of 297 right")
-
-
-if __name__ == "__main__":
-    main()
+digits = load_digits()
+images = (digits.images[:, None] / 16).astype(np.float32)
+labels = digits.target.astype(np.int32)
+train, test = slice(0, 1500), slice(1500, None)
+model, state = eqx.nn.make_with_state(CNN)(jax.random.key(0))
+moments = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
+random = np.random.default_rng(0)
+for epoch in range(8):
+    order, losses = random.permutation(1500), []
+    for begin in range(0, 1500, 32):
+        batch = order[begin : begin + 32]
+        model, state, moments, loss = train_step(
+            model, state, moments, images[train][batch], labels[train][batch]
+        )
+        losses.append(loss)
+    right = correct(model, state, images[test], labels[test])
+    print(f"epoch {epoch}: loss {jnp.stack(losses).mean():.3f}, {right} of 297 right")

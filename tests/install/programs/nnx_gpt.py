@@ -56,24 +56,19 @@ def next_letter(model, tokens, end):
     return model(tokens[None])[0, end - 1].argmax()
 
 
-def main():
-    text = load_diabetes().DESCR
-    letters = sorted(set(text))
-    data = np.array([letters.index(x) for x in text], np.int32)
-    model = GPT(len(letters), nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, optax.adam(2e-3), wrt=nnx.Param)
-    random = np.random.default_rng(0)
-    for step in range(150):
-        begins = random.integers(0, len(data) - CONTEXT, 8)
-        loss = train_step(model, optimizer, data[begins[:, None] + np.arange(CONTEXT + 1)])
-        if step % 50 == 49:
-            print(f"step {step + 1}: loss {loss:.3f}")
-    tokens = np.zeros(CONTEXT, np.int32)
-    tokens[:4] = data[:4]
-    for end in range(4, CONTEXT):
-        tokens[end] = next_letter(model, tokens, np.int32(end))
-    print(repr("".join(letters[x] for x in tokens)))
-
-
-if __name__ == "__main__":
-    main()
+text = load_diabetes().DESCR
+letters = sorted(set(text))
+data = np.array([letters.index(x) for x in text], np.int32)
+model = GPT(len(letters), nnx.Rngs(0))
+optimizer = nnx.Optimizer(model, optax.adam(2e-3), wrt=nnx.Param)
+random = np.random.default_rng(0)
+for step in range(150):
+    begins = random.integers(0, len(data) - CONTEXT, 8)
+    loss = train_step(model, optimizer, data[begins[:, None] + np.arange(CONTEXT + 1)])
+    if step % 50 == 49:
+        print(f"step {step + 1}: loss {loss:.3f}")
+tokens = np.zeros(CONTEXT, np.int32)
+tokens[:4] = data[:4]
+for end in range(4, CONTEXT):
+    tokens[end] = next_letter(model, tokens, np.int32(end))
+print(repr("".join(letters[x] for x in tokens)))

@@ -56,17 +56,12 @@ def learn(model, moments, rows):
     return eqx.apply_updates(model, updates), moments, loss
 
 
-def main():
-    images = (load_digits().images / 16).astype(np.float32)
-    model = Model(jax.random.key(0))
-    moments = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
-    mean = 0.0
-    for i, rows in enumerate(images[:1200], 1):
-        model, moments, loss = learn(model, moments, rows)
-        mean += (float(loss) - mean) / min(i, 100)
-        if i % 300 == 0:
-            print(f"after {i} digits: loss {mean:.4f}")
-
-
-if __name__ == "__main__":
-    main()
+images = (load_digits().images / 16).astype(np.float32)
+model = Model(jax.random.key(0))
+moments = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
+mean = 0.0
+for i, rows in enumerate(images[:1200], 1):
+    model, moments, loss = learn(model, moments, rows)
+    mean += (float(loss) - mean) / min(i, 100)
+    if i % 300 == 0:
+        print(f"after {i} digits: loss {mean:.4f}")

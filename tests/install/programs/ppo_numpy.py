@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-STEPS, ROUNDS, GAMMA, LAMBDA = 200, 10, 0.95, 0.9
+STEPS, ROUNDS, GAMMA = 200, 10, 0.95
 
 
 class Pendulum:
@@ -34,13 +34,10 @@ class Pendulum:
 
 class Agent(eqx.Module):
     actor: eqx.nn.MLP
-    critic: eqx.nn.MLP
     log_std: jax.Array
 
     def __init__(self, key):
-        keys = jax.random.split(key)
-        self.actor = eqx.nn.MLP(3, "scalar", 32, 2, activation=jnp.tanh, key=keys[0])
-        self.critic = eqx.nn.MLP(3, "scalar", 32, 2, activation=jnp.tanh, key=keys[1])
+        self.actor = eqx.nn.MLP(3, "scalar", 32, 2, activation=jnp.tanh, key=key)
         self.log_std = jnp.zeros(())
 
     def log_prob(self, x, action):
@@ -52,7 +49,7 @@ class Agent(eqx.Module):
 def act(agent, x, key):
     key, own = jax.random.split(key)
     action = agent.actor(x) + jnp.exp(agent.log_std) * jax.random.normal(own)
-    return action, agent.log_prob(x, action), agent.critic(x), key
+    return action, agent.log_prob(x, action), key
 
 
 optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(3e-3))
@@ -64,44 +61,34 @@ def update(agent, moments, batch):
         ratio = jnp.exp(jax.vmap(agent.log_prob)(batch["x"], batch["action"]) - batch["log_prob"])
         gain = batch["advantage"]
         clipped = jnp.clip(ratio, 0.8, 1.2) * gain
-        values = jax.vmap(agent.critic)(batch["x"])
-        return ((values - batch["return"]) ** 2).mean() / 2 - jnp.minimum(
-            ratio * gain, clipped
-        ).mean()
+        return -jnp.minimum(ratio * gain, clipped).mean()
 
     loss, gradients = eqx.filter_value_and_grad(loss_of)(agent)
     updates, moments = optimizer.update(gradients, moments)
     return eqx.apply_updates(agent, updates), moments, loss
 
 
-def main():
-    key, environment = jax.random.key(0), Pendulum(0)
-    agent = Agent(jax.random.key(1))
-    moments = optimizer.init(eqx.filter(agent, eqx.is_inexact_array))
-    random = np.random.default_rng(1)
-    for round_ in range(ROUNDS):
-        rows, x = [], environment.reset()
-        for _ in range(STEPS):
-            action, log_prob, value, key = act(agent, x, key)
-            after, reward = environment.step(float(np.clip(action, -2, 2)))
-            rows.append((x, float(action), float(log_prob), float(value), reward / 10))
-            x = after
-        xs, actions, log_probs, values, rewards = (
-            np.array(column, np.float32) for column in zip(*rows, strict=True)
-        )
-        advantage, last = np.zeros(STEPS, np.float32), 0.0
-        following = np.append(values[1:], values[-1])
-        for t in reversed(range(STEPS)):
-            last = rewards[t] + GAMMA * following[t] - values[t] + GAMMA * LAMBDA * last
-            advantage[t] = last
-        data = {"x": xs, "action": actions, "log_prob": log_probs, "return": advantage + values}
-        data["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
-        for _ in range(5):
-            for part in random.permutation(STEPS).reshape(4, 50):
-                batch = {name: column[part] for name, column in data.items()}
-                agent, moments, loss = update(agent, moments, batch)
-        print(f"round {round_}: reward {rewards.mean():.4f}, loss {loss:.4f}")
-
-
-if __name__ == "__main__":
-    main()
+key, environment = jax.random.key(0), Pendulum(0)
+agent = Agent(jax.random.key(1))
+moments = optimizer.init(eqx.filter(agent, eqx.is_inexact_array))
+random = np.random.default_rng(1)
+for round_ in range(ROUNDS):
+    rows, x = [], environment.reset()
+    for _ in range(STEPS):
+        action, log_prob, key = act(agent, x, key)
+        after, reward = environment.step(float(np.clip(action, -2, 2)))
+        rows.append((x, float(action), float(log_prob), reward / 10))
+        x = after
+    xs, actions, log_probs, rewards = (
+        np.array(column, np.float32) for column in zip(*rows, strict=True)
+    )
+    gains, last = np.zeros(STEPS, np.float32), 0.0
+    for t in reversed(range(STEPS)):
+        gains[t] = last = rewards[t] + GAMMA * last
+    gains = (gains - gains.mean()) / (gains.std() + 1e-6)
+    data = {"x": xs, "action": actions, "log_prob": log_probs, "advantage": gains}
+    for _ in range(5):
+        for part in random.permutation(STEPS).reshape(4, 50):
+            batch = {name: column[part] for name, column in data.items()}
+            agent, moments, loss = update(agent, moments, batch)
+    print(f"round {round_}: reward {rewards.mean():.4f}, loss {loss:.4f}")

@@ -43,21 +43,16 @@ def accuracy(model, x, y):
     return jnp.mean((jax.vmap(model)(x) > 0) == y)
 
 
-def main():
-    data = load_breast_cancer()
-    x = ((data.data - data.data.mean(0)) / data.data.std(0)).astype(np.float32)
-    y = data.target.astype(np.float32)
-    folds = np.arange(len(x)) % 4
-    for penalty in (0.0, 0.01, 0.1):
-        found = []
-        for fold in range(4):
-            train, test = folds != fold, folds == fold
-            model = eqx.nn.Linear(30, "scalar", key=jax.random.key(fold))
-            model, losses = fit(model, x[train], y[train], jnp.float32(penalty))
-            found.append(float(accuracy(model, x[test], y[test])))
-        jax.effects_barrier()
-        print(f"penalty {penalty}: {np.mean(found):.4f} right, last loss {losses[-1]:.4f}")
-
-
-if __name__ == "__main__":
-    main()
+data = load_breast_cancer()
+x = ((data.data - data.data.mean(0)) / data.data.std(0)).astype(np.float32)
+y = data.target.astype(np.float32)
+folds = np.arange(len(x)) % 4
+for penalty in (0.0, 0.01, 0.1):
+    found = []
+    for fold in range(4):
+        train, test = folds != fold, folds == fold
+        model = eqx.nn.Linear(30, "scalar", key=jax.random.key(fold))
+        model, losses = fit(model, x[train], y[train], jnp.float32(penalty))
+        found.append(float(accuracy(model, x[test], y[test])))
+    jax.effects_barrier()
+    print(f"penalty {penalty}: {np.mean(found):.4f} right, last loss {losses[-1]:.4f}")

@@ -46,21 +46,16 @@ def step(layers, moments, x, y):
     return optax.apply_updates(layers, updates), moments, loss
 
 
-def main():
-    digits = load_digits()
-    images, labels = (digits.data / 16).astype(np.float32), digits.target.astype(np.int32)
-    layers = jax.tree.map(place, init(jax.random.key(0)))
-    moments = jax.tree.map(place, optimizer.init(layers))
-    random = np.random.default_rng(0)
-    for i in range(300):
-        rows = random.integers(0, 1500, 64)
-        x, y = (jax.device_put(array[rows], divided) for array in (images, labels))
-        layers, moments, loss = step(layers, moments, x, y)
-        if i % 100 == 99:
-            print(f"step {i + 1}: loss {loss:.3f}")
-    predicted = jax.jit(apply)(layers, images[1500:]).argmax(-1)
-    print(f"{(np.asarray(predicted) == labels[1500:]).sum()} of 297 right")
-
-
-if __name__ == "__main__":
-    main()
+digits = load_digits()
+images, labels = (digits.data / 16).astype(np.float32), digits.target.astype(np.int32)
+layers = jax.tree.map(place, init(jax.random.key(0)))
+moments = jax.tree.map(place, optimizer.init(layers))
+random = np.random.default_rng(0)
+for i in range(300):
+    rows = random.integers(0, 1500, 64)
+    x, y = (jax.device_put(array[rows], divided) for array in (images, labels))
+    layers, moments, loss = step(layers, moments, x, y)
+    if i % 100 == 99:
+        print(f"step {i + 1}: loss {loss:.3f}")
+predicted = jax.jit(apply)(layers, images[1500:]).argmax(-1)
+print(f"{(np.asarray(predicted) == labels[1500:]).sum()} of 297 right")
