@@ -252,3 +252,8 @@ def test_figures_of_the_first_page_are_those_of_the_tables() -> None:
 @pytest.mark.parametrize("name", draw.PICTURES)
 def test_a_picture_shows_its_table(name: str) -> None:
     assert (draw.ASSETS / name).read_text() == draw.PICTURES[name](), "run benchmarks/draw.py"
+
+
+def test_the_first_picture_is_described() -> None:
+    text = re.search(r"!\[(.*?)\]\(docs/assets/bars.svg\)", (ROOT / "README.md").read_text())
+    assert text and re.findall(r"\d+%", text[1]) == re.findall(r"\d+%", draw.bars())

@@ -93,11 +93,6 @@ def _without_addresses(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 
-def paths_and_types(tree: Any) -> list[str]:
-    """Returns the path and the type of each leaf, as JAX flattens the tree."""
-    return [f"{jtu.keystr(path)} {type(leaf)}" for path, leaf in jtu.tree_leaves_with_path(tree)]
-
-
 def same(one: Any, other: Any) -> bool:
     """Whether two trees have the same structure, static fields included, and the identical
     leaves."""
@@ -204,20 +199,3 @@ def observed(
 
     traces = Traces()
     return [describe(x) for x in program(decorator, traces)], traces.count, made
-
-
-def on_install(program: Callable[..., Any]) -> Callable[..., None]:
-    """Makes a test of a program, which runs as it is and with filterjit installed in Equinox's place.
-    Both runs must return the same, bit for bit, as values and as trees.
-
-    The program makes its own functions, so that nothing is traced already.
-    """
-
-    def call(given: dict[str, Any]) -> None:
-        of_equinox = program(**given)
-        with filterjit.install():
-            of_filterjit = program(**given)
-        assert comparable(of_filterjit) == comparable(of_equinox)
-        assert paths_and_types(of_filterjit) == paths_and_types(of_equinox)
-
-    return without()(program, call)
