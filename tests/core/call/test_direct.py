@@ -14,14 +14,13 @@ from core_support import FREE_THREADED, core
 from direct_support import (
     Backend,
     DirectArray,
-    Interrupt,
     new_plan,
     planned,
     program_of,
     way_of,
     ways_of,
 )
-from outcome_support import fail, in_threads, raised
+from outcome_support import Interrupt, fail, in_threads, interrupt, raised
 from trees_support import Ambiguous
 
 
@@ -200,7 +199,7 @@ def without(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 WRONG_PLANS: list[Callable[[Any], Any]] = [
-    *(lambda plan: None, list, without, lambda plan: plan | {"more": 1}, fail, ds.interrupt),
+    *(lambda plan: None, list, without, lambda plan: plan | {"more": 1}, fail, interrupt),
     *(
         with_part("handlers", tuple),
         with_part("constants", list),
@@ -224,7 +223,7 @@ def test_plans_that_are_wrong(backend: Backend) -> None:
         direct, x = backend.jit(), ds.DirectHost()
         backend.parts["plan"] = lambda *args, change=change: change(backend.plan(*args))
         assert way_of(direct, x, x) == "waiting"
-        if change is ds.interrupt:
+        if change is interrupt:
             raised(Interrupt, direct, x, x)
         else:
             assert way_of(direct, x, x) == "waiting", i
@@ -320,7 +319,7 @@ def test_each_lane_of_threads_knows_its_own(backend: Backend) -> None:
     assert direct.counts["waiting"] == waited[0] + 2 and direct.why_no_plan is None
 
 
-@pytest.mark.parametrize("error", [fail, ds.interrupt])
+@pytest.mark.parametrize("error", [fail, interrupt])
 def test_results_that_cannot_be_looked_at(backend: Backend, error: Any) -> None:
     """They were fed back before, so they are to be known to the next call."""
     x, made = DirectArray(0), list[DirectArray]()
@@ -340,7 +339,7 @@ def test_results_that_cannot_be_looked_at(backend: Backend, error: Any) -> None:
         except Interrupt:
             errors += 1
         made.clear()
-    assert (errors > 0) == (error is ds.interrupt)
+    assert (errors > 0) == (error is interrupt)
     assert backend.wrong == [] and direct.jitted.calls == 1
 
 
@@ -439,7 +438,7 @@ def test_a_configuration_that_is_equal_but_another_object(backend: Backend) -> N
     assert [way(other), way(other), way((*other[:1], other[1]))] == ["direct"] * 3
     assert len(compared) == 2, "both sides of one comparison"
     assert way(fresh(hook=fail)) == "configuration"
-    raised(Interrupt, way, fresh(hook=ds.interrupt))
+    raised(Interrupt, way, fresh(hook=interrupt))
     for other in (fresh("other"), (True, fresh()[1]), (1.0, fresh()[1]), (1, ds.Sharding("name"))):
         direct = simple_direct(backend)
         backend.context.after = 0
@@ -478,7 +477,7 @@ def test_keys_that_fail(backend: Backend, part: str) -> None:
     direct = simple_direct(backend, b"\3")
 
     def check(keys: ds.DirectKeys) -> None:
-        for backend.parts[part] in (fail, ds.interrupt):
+        for backend.parts[part] in (fail, interrupt):
             before = direct.counts.get("direct", 0)
             if backend.parts[part] is fail:
                 direct(keys)
@@ -555,7 +554,7 @@ def test_failures_that_are_not_made_again(backend: Backend) -> None:
     program_of(direct, x).fails = None
     for consume, error in (
         (fail, ZeroDivisionError),
-        (ds.interrupt, Interrupt),
+        (interrupt, Interrupt),
         (lambda results, handlers: None, TypeError),
         (lambda results, handlers: map(fail, [1]), ZeroDivisionError),
     ):

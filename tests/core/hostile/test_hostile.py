@@ -17,40 +17,8 @@ from catalogue import OPERATIONS
 from core_support import Array, Box, Linear, Module, Object, Record, Value, classify, core, layout
 from hooks_support import make_jit
 from hostile_support import Once
-from outcome_support import attempt, in_threads, nothing
-from trees_support import partition_dict
+from outcome_support import attempt, in_threads
 from variable_support import TraceState, Var, block, large, make_variable_jit, variables_in, warm
-
-
-def test_a_tree_that_changes_after_it_was_walked(registry: Any) -> None:
-    """The function holds all leaves by then, so the result does not change."""
-
-    def takes(leaf: Any) -> bool:
-        hook()
-        return isinstance(leaf, Array)
-
-    def text(key: str) -> bool:
-        hook()
-        return key < "k2"
-
-    leaf, array, path = ("leaf", takes), ("array", takes), ("path", (..., text))
-    calls: list[Callable[[Any], Any]] = [
-        lambda t: core.tree_flatten(registry, t, leaf, None),
-        lambda t: core.tree_flatten(registry, t, ("not", ("or", leaf, path)), None),
-        lambda t: core.partition(registry, t, (path, array), None, "none"),
-        lambda t: core.partition(registry, t, (("and", leaf, leaf),), None, None),
-        lambda t: partition_dict(registry, t, array, (path,), None),
-    ]
-    for make in (
-        lambda: {f"k{i}": [Array(), Value(1), i] for i in range(4)},
-        lambda: [[Array()]] * 3,
-    ):
-        for call in calls:
-            tree = [make(), Array()]
-            hook: Callable[[], Any] = nothing
-            expected, again = call(tree), [type(x).copy(x) if x is tree[0] else x for x in tree]
-            hook = Once(lambda t=again: (t[0].clear(), t.clear()), 2)  # type: ignore[misc]
-            assert cs.same(call(again), expected) and again == []
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:
