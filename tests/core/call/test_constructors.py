@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from core_support import Array, core, make_registry
-from direct_support import Backend, DirectArray, DirectHost, DirectKeys, DirectScalar
+from direct_support import Backend, DirectArray, DirectHost, DirectKeys, DirectScalar, new_plan
 from hooks_support import called, make_jit
 from outcome_support import raised
 from trees_support import Ambiguous
@@ -43,6 +43,8 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             *(len, len, len, (), *[len] * 5),
         ),
     ),
+    "add": (core.Direct(CONTEXT, len, None).add, (new_plan(len, b""), ())),
+    "add to one that learns": (core.Direct(CONTEXT, len, len).add, (new_plan(len, b""), ())),
     "insert_compiled": (CACHE.insert_compiled, (STRUCTURE, CALL, OUTPUTS, False)),
     "insert_traced": (CACHE.insert_traced, (VARIANT,)),
     "arguments": (VARIANT._arguments, ((1,),)),
@@ -66,7 +68,7 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 def test_another_number_of_arguments() -> None:
     for name, (function, arguments) in GOOD.items():
-        if "of a call" in name:  # it describes arguments, not one tree
+        if "of a call" in name or "learns" in name:
             raised((TypeError, ValueError), function, *arguments)
         else:
             function(*arguments)
@@ -91,6 +93,8 @@ WRONG: list[tuple[str, Any, str, list[dict[int, Any]]]] = [
     ("_rebuild", TypeError, "", [{0: 1}]),
     ("Getattribute", TypeError, "", [{0: 1}, {0: Tree()}]),
     ("Direct", TypeError, "", [{0: None}]),
+    ("add", TypeError, "", [{0: "no plan"}, {0: {"trace": 1}}]),
+    ("add", TypeError, "add takes a plan", [{1: []}]),
     ("DirectContext", TypeError, "DirectContext() argument",
      [{0: 1}, {6: 1}, {9: 1}, {10: 1}, {14: []}, {14: None}]),
     ("VariableJit", TypeError, "", [

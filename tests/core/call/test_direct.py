@@ -115,20 +115,6 @@ def test_added_entries(backend: Backend) -> None:
     assert direct.num_entries == 0 and jit.calls == 101
 
 
-@pytest.mark.parametrize("plan", ["no plan", {"trace": 1}])
-def test_bad_added_entries(backend: Backend, plan: Any) -> None:
-    jit = ds.DirectJit(backend)
-    with pytest.raises(TypeError):
-        core.Direct(backend.context, jit, None).add(plan, (DirectArray(),))
-    for direct, args in (
-        (core.Direct(backend.context, jit, jit), (plan, ())),
-        (core.Direct(backend.context, jit, None), (plan, [])),
-    ):
-        with pytest.raises(TypeError, match="add takes a plan"):
-            direct.add(*args)
-    assert direct.num_entries == 0
-
-
 # ---- shardings and layouts ----
 
 
@@ -249,17 +235,6 @@ def test_comparisons_that_take_long(backend: Backend) -> None:
     assert set(ways) == {"direct", "sharding"}
     assert [len(run) for run in runs if run][:7] == [8, 16, 32, 64, 128, 256, 256]
     assert ways_of(direct, *[arrays] * 600)[-1] == "direct", "it stops"
-
-
-def test_checks_in_vain(backend: Backend) -> None:
-    """Fresh arrays are checked, and the last is always another."""
-    direct = planned(backend, *[DirectArray(i) for i in range(9)])
-    compared, configuration = list[int](), backend.parts["configuration"]
-    backend.parts["configuration"] = lambda: (compared.append(1), configuration())[1]
-    for i in range(4, 1000):
-        last = DirectArray(i, f"f32[{i}]")
-        assert way_of(direct, *map(DirectArray, range(8)), last) == "aval"
-    assert 16 < len(compared) < 32
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])

@@ -92,7 +92,6 @@ HELD: dict[str, Callable[[Any], Any]] = {
     "a direct context": direct_of,
     "a static": lambda owner: open_arrays([1, owner, Array()]),
     "a static of a call": lambda owner: core.flatten(make_registry(), owner)[1],
-    "one of many statics": lambda owner: open_arrays([1] * 5000 + [owner]),
     "a field": lambda owner: open_arrays(Linear(size=owner)),
     "aux data": lambda owner: open_arrays(Box([1], aux=owner)),
     "a factory": lambda owner: open_arrays(collections.defaultdict(lambda: owner, a=1)),

@@ -210,7 +210,7 @@ def looking() -> Iterator[list[Any]]:
 
 
 # Operations in which Python has incomplete tuples, as they use ``map`` or ``zip``.
-OF_PYTHON = ("bound_methods", "many_leaves", "types_that_come_and_go")
+OF_PYTHON = ("bound_methods", "types_that_come_and_go")
 
 
 def test_collections_in_operations() -> None:

@@ -155,22 +155,6 @@ def test_a_dict_field_that_is_no_dict(registry: Any, value: Any) -> None:
     assert identical(other._subtrees(odd), leaves)
 
 
-def test_the_metadata_of_a_variable(registry: Any) -> None:
-    tree = {"a": cs.Variable(Array(1), kind="k"), "b": cs.Variable({"w": Array(2)}, kind="k")}
-    _, outer = core.tree_flatten(registry, tree, True, None)
-    _, structure = core.flatten(registry, tree)
-    assert structure._key_paths() == [[("a",)], [("b",), ("w",)]]
-    for metadata, error in (
-        ({"kind": "other"}, "kind"),
-        ({"kind": "k", "more": 1}, "keys"),
-        ([("kind", "k")], "differs"),
-    ):
-        tree["a"].metadata = metadata
-        assert testing.match(structure, tree) is None
-        with pytest.raises(ValueError, match=error):
-            outer._subtrees(tree)
-
-
 def test_dicts_that_are_all_static(registry: Any) -> None:
     """Each tree gets a copy, which may be changed."""
     for wrap in (lambda d: d, cs.Frozen, lambda d: HeldMixed(items={}, x=1, meta=d, tag=d)):

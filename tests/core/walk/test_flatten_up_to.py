@@ -5,7 +5,18 @@ from collections import OrderedDict, defaultdict
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Keyed, Linear, LoudPoint, Point, Record, core, identical
+from core_support import (
+    Array,
+    Box,
+    Keyed,
+    Linear,
+    LoudPoint,
+    Point,
+    Record,
+    Variable,
+    core,
+    identical,
+)
 from trees_support import OtherLinear, tree_leaves
 
 FULL = {"weight": 1, "bias": 2, "size": 3, "activation": "a"}
@@ -81,6 +92,18 @@ def test_where_trees_differ(registry: Any) -> None:
                 call(wrap(model), wrap(other))
             with pytest.raises(ValueError, match=rf"at the root: it has .*{found}"):
                 call(model, other)
+
+
+def test_where_metadata_differ(registry: Any) -> None:
+    variable = Variable(1, kind="k")
+    _, structure = core.tree_flatten(registry, variable, True, None)
+    for variable.metadata, error in (
+        ({"kind": "other"}, "at `metadata`: it has kind='other', where the structure has kind='k'"),
+        ({"kind": "k", "more": 1}, "the keys"),
+        ([("kind", "k")], "differs"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            structure._subtrees(variable)
 
 
 def test_trees_that_do_not_differ(registry: Any) -> None:
