@@ -160,6 +160,7 @@ def test_the_paths_of_leaves(registry: Any, name: str) -> None:
     arrays = core.tree_flatten(registry, tree, ("arrays",), None)[1]
     assert arrays._key_paths() == core.flatten(registry, tree)[1]._key_paths()
     assert all(path in paths for path in arrays._key_paths())
+    assert arrays.paths == tuple(map(text, arrays._key_paths()))
 
 
 @pytest.mark.parametrize("name", trees())

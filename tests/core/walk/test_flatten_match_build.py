@@ -42,9 +42,6 @@ def test_round_trip(registry: Any, name: str) -> None:
             assert identical(again, arrays)
             assert other == structure and hash(other) == hash(structure)
             assert repr(other) == repr(structure) and nodes_of(other) == nodes_of(structure)
-        keys = [[k[0] if type(k) is tuple else k for k in p] for p in structure._key_paths()]
-        _, structure = core.tree_flatten(registry, tree, ("arrays",), None)
-        assert structure.paths == tuple(".".join(map(str, path)) for path in keys)
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
