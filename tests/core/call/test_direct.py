@@ -11,15 +11,7 @@ from typing import Any
 import direct_support as ds
 import pytest
 from core_support import FREE_THREADED, core
-from direct_support import (
-    Backend,
-    DirectArray,
-    new_plan,
-    planned,
-    program_of,
-    way_of,
-    ways_of,
-)
+from direct_support import Backend, DirectArray, planned, way_of, ways_of
 from outcome_support import Interrupt, fail, in_threads, interrupt, raised
 from trees_support import Ambiguous
 
@@ -100,7 +92,7 @@ def test_added_entries(backend: Backend) -> None:
     for x in arrays:
         program = jit.program([x])
         handlers, trace = program.handlers, program.trace
-        direct.add(new_plan(program.execute, b"\1", handlers=handlers, trace=trace), (x,))
+        direct.add(ds.new_plan(program.execute, b"\1", handlers=handlers, trace=trace), (x,))
         expected.append((program.compute([x])[0].value, program.trace))
     for _ in range(200):  # shardings that are compared again and again, in vain
         for x, right in zip(arrays, expected, strict=True):
@@ -127,7 +119,7 @@ def test_equal_shardings_are_remembered(backend: Backend) -> None:
     x = DirectArray(sharding=fresh())
     direct = backend.jit()
     # Results have the very sharding, so that they are not compared.
-    program_of(direct, x).made = lambda raw, j: DirectArray(raw, sharding=x.sharding)
+    ds.program_of(direct, x).made = lambda raw, j: DirectArray(raw, sharding=x.sharding)
     direct(x), direct(x)
     backend.context.after = 10**6
     other = fresh()
@@ -147,11 +139,11 @@ def test_the_trace_stays_when_jitted_traces_again(backend: Backend) -> None:
     """A call that the executable refuses is traced again; the executable is that of before."""
     x = DirectArray(1)
     direct = planned(backend, x)
-    program = program_of(direct, x)
+    program = ds.program_of(direct, x)
     direct.jitted.programs = {None: None}  # JAX has dropped the program
-    assert program_of(direct, x).trace != program.trace
+    assert ds.program_of(direct, x).trace != program.trace
     program.fails = ValueError()
-    assert core.output_flatten(direct(x))[1] == program_of(direct, x).trace
+    assert core.output_flatten(direct(x))[1] == ds.program_of(direct, x).trace
     program.fails = None
     assert core.output_flatten(direct(x))[1] == program.trace
     assert direct.counts["failed"] == 1 and direct.counts["direct"] == 2
@@ -299,7 +291,7 @@ def test_results_that_cannot_be_looked_at(backend: Backend, error: Any) -> None:
     """They were fed back before, so they are to be known to the next call."""
     x, made = DirectArray(0), list[DirectArray]()
     direct = planned(backend, x)
-    program, aval = program_of(direct, x), backend.parts["get_aval"]
+    program, aval = ds.program_of(direct, x), backend.parts["get_aval"]
 
     def make(raw: int, j: int) -> DirectArray:
         made.append(DirectArray(raw + j))
@@ -320,7 +312,7 @@ def test_results_that_cannot_be_looked_at(backend: Backend, error: Any) -> None:
 
 def simple_direct(backend: Backend, flags: bytes = b"\1", constants: Any = ()) -> Any:
     """A Direct whose program returns what it is given."""
-    plan = new_plan(lambda given: given, flags, constants=constants, trace=4)
+    plan = ds.new_plan(lambda given: given, flags, constants=constants, trace=4)
     backend.parts["plan"] = lambda *_: plan
     backend.parts["make_arrays"] = lambda results, handlers: results
     return core.Direct(backend.context, lambda *xs: core.output_unflatten(4, xs), 1)
@@ -430,7 +422,7 @@ def test_deleted(backend: Backend, checks: bool) -> None:
     x, y = DirectArray(1), DirectArray(2)
     backend.checks_deleted = checks
     direct = planned(backend, x, y, reads=lambda i: i == 0)
-    program = program_of(direct, x, y)
+    program = ds.program_of(direct, x, y)
     y.delete()
     assert way_of(direct, x, y) == ("deleted" if checks else "direct")
     x.delete()
@@ -524,9 +516,9 @@ def test_failures_that_are_not_made_again(backend: Backend) -> None:
     x = DirectArray(1)
     direct = planned(backend, x)
     before, counts = direct.jitted.calls, direct.counts
-    program_of(direct, x).fails = Interrupt()
+    ds.program_of(direct, x).fails = Interrupt()
     raised(Interrupt, direct, x)
-    program_of(direct, x).fails = None
+    ds.program_of(direct, x).fails = None
     for consume, error in (
         (fail, ZeroDivisionError),
         (interrupt, Interrupt),

@@ -65,39 +65,29 @@ def test_a_class_changed_by_classify() -> None:
             gc.collect()
 
 
-def _objects_that_change_class(change: Callable[[Any], None]) -> list[Any]:
-    """An object, which changes when an attribute is read, and a custom node."""
-
-    class Reads(Object):
-        layout = layout(("x",))
-
-        @property
-        def x(self) -> Any:
-            change(self)
-            return Array()
-
-    class Flattens(Box):
-        pass
-
-    flattens = Flattens([])
-    flattens.hook = lambda: change(flattens)
-    return [Reads(), flattens]
+def _read(change: Callable[[Any], None]) -> tuple[Any, type]:
+    """An object that changes when an attribute is read, and another class of its kind."""
+    space = {"layout": layout(("x",)), "x": property(lambda self: (change(self), Array())[1])}
+    return type("Reads", (Object,), space)(), type("Other", (Object,), {**space, "x": 1})
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["object", "custom"])
-def test_an_object_whose_class_dies_while_it_is_read(registry: Any, number: int) -> None:
-    others = [
-        type("Other", (Object,), {"layout": layout(("x",)), "x": 1}),
-        type("Other", (Box,), {}),
-    ]
+def _flattened(change: Callable[[Any], None]) -> tuple[Any, type]:
+    """The same of a custom node that changes when it is flattened."""
+    x = type("Flattens", (Box,), {})([])
+    x.hook = lambda: change(x)
+    return x, type("Other", (Box,), {})
+
+
+@pytest.mark.parametrize("make", [_read, _flattened])
+def test_an_object_whose_class_dies_while_it_is_read(registry: Any, make: Any) -> None:
     armed: list[None] = []
 
     def change(x: Any) -> None:
         if armed:
-            x.__class__ = others[number]
+            x.__class__ = other
             gc.collect()
 
-    x = _objects_that_change_class(change)[number]
+    x, other = make(change)
     core.flatten(registry, x)
     armed.append(None)
     with pytest.raises(RuntimeError, match="`Other` changed while it was flattened"):

@@ -11,18 +11,7 @@ from typing import Any
 
 import core_support as cs
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Described,
-    Linear,
-    LoudPoint,
-    core,
-    identical,
-    layout,
-    nodes_of,
-    testing,
-)
+from core_support import Array, Box, Described, Linear, core, identical, nodes_of, testing
 from outcome_support import raised
 from statics_support import Factory, MyStr, check_all_differ, equal_copy
 from trees_support import trees
@@ -54,7 +43,7 @@ def test_all_kinds_are_told_apart(registry: Any) -> None:
         assert testing.match(core.flatten(registry, Array())[1], array) == (array,)
 
 
-@pytest.mark.parametrize("cls", [cs.Point, LoudPoint])
+@pytest.mark.parametrize("cls", [cs.Point, cs.LoudPoint])
 def test_a_built_namedtuple_has_the_hash_of_its_items(registry: Any, cls: Any) -> None:
     """Python 3.14 keeps the hash of a tuple in it."""
     _, structure = core.flatten(registry, cls(Array(), "static"))
@@ -72,10 +61,10 @@ def test_build_puts_new_arrays_in_their_places(registry: Any) -> None:
 
 
 def test_namedtuples_that_are_filled_directly_are_not_called(registry: Any) -> None:
-    arrays, structure = core.flatten(registry, LoudPoint(Array(), 1))
-    before = LoudPoint.made
-    assert structure.unflatten(arrays) == LoudPoint(arrays[0], 1)
-    assert LoudPoint.made == before + 2
+    arrays, structure = core.flatten(registry, cs.LoudPoint(Array(), 1))
+    before = cs.LoudPoint.made
+    assert structure.unflatten(arrays) == cs.LoudPoint(arrays[0], 1)
+    assert cs.LoudPoint.made == before + 2
     _, direct = core.flatten(registry, cs.Point(Array(), 1))
     assert type(direct.unflatten((5,))) is cs.Point
 
@@ -229,7 +218,7 @@ def test_containers_with_other_children(child: Any, held: bool) -> None:
 class Both(tuple[Any, ...], cs.Object):  # type: ignore[misc]
     """Its attributes are children; its items are not."""
 
-    layout = layout(("x", "y"), mode="call")
+    layout = cs.layout(("x", "y"), mode="call")
 
     def __new__(cls, x: Any, y: Any) -> Any:
         return tuple.__new__(cls, (Array("item"), y))
