@@ -56,6 +56,7 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "combine": (core.combine, (REGISTRY, ([1, 2],), None, False)),
     "from_skeleton": (core.from_skeleton, (REGISTRY, 0, [1, 2], (1, 2))),
     "unflatten": (EVERY_LEAF.unflatten, ([1, 2],)),
+    "unflatten of a call": (STRUCTURE.unflatten, ([1],)),
     "_subtrees": (EVERY_LEAF._subtrees, ((1, 2),)),
     "_subtrees of a call": (STRUCTURE._subtrees, ([1, 2],)),
     "_skeleton": (EVERY_LEAF._skeleton, (0,)),
@@ -68,6 +69,7 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 def test_another_number_of_arguments() -> None:
     for name, (function, arguments) in GOOD.items():
+        # The Structure of a call describes arguments, not one tree.
         if "of a call" in name or "learns" in name:
             raised((TypeError, ValueError), function, *arguments)
         else:
@@ -88,6 +90,7 @@ WRONG: list[tuple[str, Any, str, list[dict[int, Any]]]] = [
     ("Signature", TypeError, "", [{0: (1,)}, {0: ["a"]}]),
     ("Cache", ValueError, "maxsize", [{4: 0}, {4: -1}]),
     ("Cache", TypeError, "", [{0: 1}]),
+    ("Cache", (TypeError, ValueError), "", [{1: EVERY_LEAF}]),
     ("_rebuild", ValueError, "holds 0 arrays, not 2", [{1: [1, 2]}]),
     ("_rebuild", TypeError, "not iterable", [{1: 1}]),
     ("_rebuild", TypeError, "", [{0: 1}]),

@@ -38,37 +38,6 @@ def test_the_variables_with_the_given_indices_are_updated() -> None:
         assert numbers(variables) == expected and jit.handed_over == []
 
 
-def all_kinds(a: Any, /, b: Any, c: Any = None, *args: Any, d: Any = None, **kwargs: Any) -> Any:
-    for i, x in enumerate(vs.variables_in([a, b, c, args, d, kwargs])):
-        x._raw_value = Array(i)
-
-
-@pytest.mark.parametrize(
-    "args, kwargs",
-    [
-        *(("ab", ""), ("abc", "d"), ("abcxyz", "zyxd"), ("abc", "kj")),
-        *(("a", "kbj"), ("a", "cb"), ("a", "dzcyb"), ("abcx", "zd")),
-    ],
-)
-def test_the_order_is_by_parameter(args: str, kwargs: str) -> None:
-    jit = make_variable_jit(all_kinds)
-
-    def give(name: str) -> Any:
-        return {
-            "z": Var(Array(name), kind=name),
-            "a": [vs.Param(Array(name)), Tree(x=Var(Array(1)))],
-        }
-
-    for _ in range(3):
-        given = [give(x) for x in args], {x: give(x) for x in kwargs}
-        jit(*given[0], **given[1])
-        bound = dict(zip("abc", given[0][:3], strict=False)) | given[1]
-        in_order = [bound.get(x) for x in "abc"] + given[0][3:] + [bound.get("d")]
-        in_order += [bound[x] for x in sorted(bound) if x not in "abcd"]
-        assert numbers(vs.variables_in(in_order)) == list(range(len(vs.variables_in(in_order))))
-    assert jit.handed_over == [] and jit._inner._hooks.count("compile") == 1
-
-
 def test_the_result_and_the_metadata() -> None:
     jit = make_variable_jit(step)
     tree = large()
@@ -77,36 +46,6 @@ def test_the_result_and_the_metadata() -> None:
         result, none = jit(tree)
         assert vs.looks(result) == vs.looks(tree) != before and none is None
         assert result is not tree and result.blocks[0].w is not tree.blocks[0].w
-
-
-# ---- what occurs twice ----
-
-
-@pytest.mark.parametrize("is_warm", [False, True])
-def test_what_occurs_twice_is_handed_over_each_time(is_warm: bool) -> None:
-    tree, other = large(), large()
-    small = [Var(Array(1))]
-    jit = make_variable_jit(step)
-    if is_warm:
-        vs.warm(jit, tree, other), vs.warm(jit, tree, small)
-    assert jit.handed_over == []
-    deep, again = tree.blocks[3].w, tree.blocks[5]
-    for args in (
-        (tree, tree),
-        ([deep, deep], None),
-        (tree, deep),
-        (deep, tree),
-        (tree, [again]),
-        ([again], tree),
-        ([Var(Array(1)), tree, again.b], other),
-        (tree, {"a": other, "b": other.rng}),
-    ):
-        for _ in range(3):
-            jit.handed_over.clear()
-            jit(*args)
-            assert jit.handed_over == TWICE
-            jit(tree, other), jit(other, small)
-            assert jit.handed_over == TWICE
 
 
 # ---- what else is handed over ----
@@ -486,30 +425,3 @@ def test_classes_that_change() -> None:
         delattr(cls, name)
         for _ in range(3):
             same_as_fresh(jit, tree)
-
-
-def test_packed_arguments() -> None:
-    """The tuple and the dict that the arguments are packed in may have the same address again."""
-
-    def fun(*args: Any, **kwargs: Any) -> Any:
-        return step([args, kwargs])
-
-    trees = [large(), large()]
-    jit = make_variable_jit(fun)
-    for _ in range(3):
-        for give in (
-            lambda: ((trees[0],), {"x": trees[1]}),
-            lambda: ((trees[1], trees[0]), {}),
-            lambda: ((), {"b": trees[0], "a": trees[1]}),
-            lambda: ((), {"a": trees[1], "b": trees[0]}),
-        ):
-            args, kwargs = give()
-            for _ in range(70):
-                jit(*args, **kwargs)
-            same_as_fresh(jit, *args, **kwargs)
-            trees[0] = large()
-            args, kwargs = give()
-            same_as_fresh(jit, *args, **kwargs)
-            jit(*args, **kwargs)
-            trees[1].blocks[2] = vs.block(2)
-            same_as_fresh(jit, *args, **kwargs)
