@@ -424,7 +424,7 @@ def test_other_arguments() -> None:
         for _ in range(100):
             assert same(f(small, large), ((small, large), {}))
             assert same(f(k=large), ((), {"k": large}))
-        for other in (1, True, 2.0, Array(), large["rows"]):
+        for other in ([leaf(1)] * 3, 1, True, 2.0, Array(), large["rows"]):
             assert same(f(other, large), ((other, large), {}))
             assert same(f(k=large, l=other), ((), {"k": large, "l": other}))
         (small if changes == 0 else large["rows"])[0] = leaf(2 + changes)

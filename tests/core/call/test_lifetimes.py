@@ -201,16 +201,6 @@ def test_types_are_not_kept(registry: Any) -> None:
     assert all(map(dies, refs)) and num_types(registry) == before + 2
 
 
-def test_what_a_type_has_is_not_kept(registry: Any) -> None:
-    def own(self: Any, name: str) -> Any:
-        return object.__getattribute__(self, name)
-
-    cls, ref = type("Own", (Record,), {"__getattribute__": own}), weakref.ref(own)
-    core.flatten(registry, cls(1, 2, 3))
-    del own, cls
-    assert dies(ref)
-
-
 def test_new_types_at_old_addresses(registry: Any) -> None:
     for i in range(20):
         base: Any = (Module, Array, Static)[i % 3]

@@ -1,7 +1,5 @@
 """Calls of a VariableJit: which Variables are updated, what is handed over, and errors."""
 
-import gc
-import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -198,27 +196,7 @@ def test_answers_that_store_nothing() -> None:
         assert jit.finished == 3 * (error is None)
 
 
-# ---- subclasses, and what is read ----
-
-
-class Mixed(type("Mixin", (), {}), vs.VariableJit):  # type: ignore[misc]
-    pass
-
-
-class New(Mixed):
-    def __new__(cls, *args: Any) -> Any:
-        return super().__new__(cls, *args)
-
-
-@pytest.mark.parametrize("cls", [vs.VariableJit, Mixed, New, type("Last", (New,), {})])
-def test_subclasses(cls: Any) -> None:
-    jit, x = make_variable_jit(step, cls=cls), Var(Array(1))
-    jit(x)
-    assert numbers([x]) == [2] and type(jit) is cls
-    ref = weakref.ref(jit)
-    del jit
-    gc.collect()
-    assert ref() is None
+# ---- what is read ----
 
 
 def test_without_the_methods_of_a_subclass() -> None:

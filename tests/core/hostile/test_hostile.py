@@ -16,9 +16,8 @@ from actions import incomplete
 from catalogue import OPERATIONS
 from core_support import Array, Box, Linear, Module, Object, Record, Value, classify, core, layout
 from hooks_support import make_jit
-from hostile_support import Once
 from outcome_support import attempt, in_threads
-from variable_support import TraceState, Var, block, large, make_variable_jit, variables_in, warm
+from variable_support import block, large, make_variable_jit, variables_in
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:
@@ -113,47 +112,6 @@ def test_a_class_at_the_address_of_a_leafs_class(registry: Any) -> None:
     if not later:
         pytest.skip("no class got the address")
     assert arrays == (later[0].x,)
-
-
-def test_captures_that_another_call_replaces() -> None:
-    """A call in the middle of a walk fills the same record, with an argument that dies."""
-
-    def fun(a: Any, small: Any, b: Any, c: Any) -> None:
-        pass
-
-    jit = make_variable_jit(fun, traced=lambda a, small, b, c: (None, b"", ()))
-    a, b, c, small = large(), large(), large(), Var(Array(1), TraceState())
-    warm(jit, a, small, b, c)
-
-    def others() -> None:
-        old, b.blocks[0] = b.blocks[0], block(99)
-        for _ in range(3):
-            jit(a, small, b, c)
-        new = large()
-        warm(jit, a, small, new, c)
-        del new
-        b.blocks[0] = old
-
-    jit(a, Var(Array(1), TraceState(hook=Once(others))), b, c)
-    assert jit.handed_over == []
-    warm(jit, a, small, b, c)
-
-
-def test_a_finalizer_at_the_end_of_a_walk() -> None:
-    """It makes a call while what the walk has met is stored."""
-    jit = make_variable_jit(lambda tree: None)
-
-    class Dying(TraceState):
-        def __del__(self) -> None:
-            for i in range(5):
-                jit([Var(Array(i), TraceState()) for _ in range(100)])
-
-    for _ in range(10):
-        more = [Var(Array(i), TraceState()) for i in range(50)]
-        jit([Var(Array(1)), *more, Var(Array(2), Dying())])
-        states = TraceState(hook=lambda: jit([Var(Array(2), Dying()) for _ in range(40)]))
-        jit([Var(Array(1), states)])
-    assert jit.handed_over == []
 
 
 def test_threads() -> None:

@@ -148,10 +148,3 @@ def test_calls_within_calls_forever(size: int) -> None:
     """Each call of a FilterJit takes one frame of Python, and much more of the C stack; the size 0
     is that of the main thread."""
     assert output_of(SCRIPT, str(size), "calls").endswith("ended\n")
-
-
-@pytest.mark.parametrize("size", [pytest.param(0, marks=pytest.mark.slow), *SMALL_STACKS[-3:]])
-def test_deep_trees_with_variables(size: int) -> None:
-    if size == 0 and "libasan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("frames are larger")
-    assert output_of(SCRIPT, str(size), "variables") == "ended\n"

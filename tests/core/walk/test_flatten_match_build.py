@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import gc
 import math
 import random
 import weakref
@@ -91,17 +90,6 @@ def test_policies_share_kinds() -> None:
     assert core.flatten(registry, tree)[1] != structure
     numbers.missing = None
     assert registry.missing is None and registry.with_policy().missing is None
-
-
-def test_a_policy_holds_no_types() -> None:
-    registry = cs.make_registry().with_policy(traced=(int,))
-    for _ in range(2):
-        cls = type("Local", (Linear,), {})
-        core.flatten(registry, [cls(), 1])
-        known, ref = cs.num_types(registry), weakref.ref(cls)
-        del cls
-        gc.collect()
-        assert ref() is None and cs.num_types(registry) == known - 1
 
 
 @pytest.mark.parametrize("own_eq", [False, True])
