@@ -111,11 +111,11 @@ def equal_copy(value: Any) -> Any:
     """An equal object at another address, where another can exist."""
     if type(value) is float:
         return float(repr(value))
-    if type(value) is tuple:
-        return tuple(map(equal_copy, value))
+    if type(value) in (tuple, frozenset):
+        return type(value)(map(equal_copy, value))
     if type(value) is str:
         return "".join(value)
-    return MyStr(value) if type(value) is MyStr else value
+    return type(value)(value) if type(value) in (MyInt, MyStr, complex) else value
 
 
 X = Array("x")

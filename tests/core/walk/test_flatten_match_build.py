@@ -12,7 +12,7 @@ import core_support as cs
 import pytest
 from core_support import Array, Box, Described, Linear, core, identical, nodes_of, testing
 from outcome_support import raised
-from statics_support import Factory, MyStr, check_all_differ, equal_copy
+from statics_support import ByIdentity, Factory, MyInt, MyStr, check_all_differ, equal_copy
 from trees_support import trees
 
 
@@ -236,7 +236,15 @@ DICTS: list[dict[Any, Any]] = [
     *({1: X, 2: Y}, {"1": X, "0": Y}, {1: X, 0: Y, 2: 1}, {math.nan: X}),
     *({2**70: X, -(2**70): Y}, {2**70: X, -(2**70) - 1: Y}),
 ]
+# Most are equal by ==.
+VALUES: list[Any] = [
+    *(1, True, 1.0, complex(1), MyInt(1), "1", b"1", MyStr("1"), 0, False, 0.0, -0.0, 2**70),
+    *(0j, complex(0.0, -0.0), complex(-0.0, 0.0), math.nan, math.inf),
+    *(..., int, len, ByIdentity(), frozenset(), frozenset([1]), frozenset([True])),
+]
 DIFFERENT: dict[str, list[Any]] = {
+    "leaves": [[value] for value in VALUES],
+    "static fields": [Linear(weight=X, size=value) for value in (*VALUES, None, (), [1], [True])],
     "dicts": DICTS,
     "dict fields": [cs.Frozen(items) for items in DICTS],
     "ordered": [
@@ -279,6 +287,8 @@ def in_another_order(tree: Any) -> Any:
         vars(new).clear()
         vars(new).update(in_another_order(vars(tree)))
         return new
+    if type(tree) is list:
+        return [in_another_order(x) for x in tree]
     if isinstance(tree, collections.defaultdict):
         made = tree.default_factory
         same_one = Factory(made.value) if isinstance(made, Factory) else made
