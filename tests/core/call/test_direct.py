@@ -241,18 +241,6 @@ def test_calls_that_alternate_do_not_rest(backend: Backend, count: int) -> None:
         assert way_of(direct, *fresh, kinds(count)[i % count]) == "direct"
 
 
-def test_kinds_that_come_later_are_noted(backend: Backend) -> None:
-    """A state that is fed back, and batches of three shapes."""
-    backend.context.after = 16
-    direct, state = backend.jit(), [DirectArray(i) for i in range(8)]
-    batches = kinds(3)
-    for i in range(1500):
-        state = direct(*state, batches[i % 3]).arrays[:8]
-    assert direct.num_entries == 3 and backend.wrong == []
-    for i in range(30):
-        assert way_of(direct, *state, batches[i % 3]) == "direct"
-
-
 # ---- arrays that were seen before are not looked at again, unless they may have changed ----
 
 
