@@ -122,7 +122,6 @@ WRONG: list[tuple[str, Any, str, list[dict[int, Any]]]] = [
     ("partition", TypeError, IS_LEAF + "1.5", [{3: 1.5}]),
     ("partition", TypeError, "", [{0: [1, 2]}]),
     ("tree_groups", TypeError, IS_LEAF + "()", [{4: ()}]),
-    ("combine", TypeError, "there must be at least one tree", [{1: ()}, {1: [[1, 2]]}]),
     ("combine", TypeError, IS_LEAF + "3", [{2: 3}]),
     ("from_skeleton", ValueError, "an item for each leaf", [{3: [1, 2]}, {3: (1,)}, {3: (1, 2, 3)}]),
     ("unflatten", TypeError, "the leaves must be a sequence, not 3", [{0: 3}]),

@@ -1,4 +1,4 @@
-"""Combining trees and dicts of paths; bad arguments of the tree functions."""
+"""Combining trees and dicts of paths."""
 
 import re
 from typing import Any
@@ -19,6 +19,12 @@ def test_combine_strictly(registry: Any) -> None:
         assert core.combine(registry, trees, None, False) is not None
         with pytest.raises(ValueError, match=re.escape(expected)):
             core.combine(registry, trees, None, True)
+
+
+def test_bad_arguments_are_named(registry: Any) -> None:
+    for trees in ((), [[1, 2]]):
+        with pytest.raises(TypeError, match="there must be at least one tree"):
+            core.combine(registry, trees, None, False)
 
 
 # ---- dicts of paths ----
