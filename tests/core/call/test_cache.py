@@ -85,16 +85,6 @@ def test_calls_that_still_run(hooks: Any) -> None:
     assert f(5) == f(5) == 0 and len(variants(f)) == 1
 
 
-def test_clear() -> None:
-    f = make_jit(lambda n: n)
-    f(1), f(2)
-    f._parts()[0].clear()
-    assert variants(f) == []
-    assert f(2) == 2, "the last variant is not predicted"
-    assert f(1) == 1
-    assert f._hooks.count("compile") == 4
-
-
 def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())

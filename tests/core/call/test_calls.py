@@ -39,20 +39,6 @@ def test_a_hook_that_fails(hook: str, args: Any, error: type[BaseException]) -> 
     assert len(variants(f)) == 1
 
 
-def test_the_function_fails() -> None:
-    f = make_jit(lambda x, n: 1 // n)
-    for _ in range(3):
-        raised(ZeroDivisionError, f, Array(), 0)
-    assert variants(f) == [], "a variant that was never traced is not cached"
-    assert f._hooks.count("failed") == 3
-    assert f(Array(), 1) == 1
-    f = make_jit(lambda x: 1 // (not isinstance(x.value, str)))
-    f(Array(1))
-    raised(ZeroDivisionError, f, Array("a"))
-    f(Array(2))
-    assert f._hooks.count("compile") == 1, "a retrace that fails keeps the variant"
-
-
 def test_arguments_of_failed() -> None:
     seen: list[Any] = []
     f = make_jit(lambda x, n: 1 // n)
@@ -175,7 +161,7 @@ def test_the_end_of_a_call_that_was_not_expected_to_trace(error: Any) -> None:
     raised(error, f, Array(1.0))
     assert type(outputs[-2]) is core.Output and outputs[-1] is None
     del f._hooks.on["finish"]
-    assert f(Array(1.0)) == 1
+    assert f(Array(1.0)) == 1 and f._hooks.count("compile") == 1, "it keeps the variant"
 
 
 def test_a_trace_of_another_thread() -> None:
