@@ -40,13 +40,6 @@ class Pair:
         return 0
 
 
-class Hashed(Pair):
-    """Compared by its own ``__eq__`` and by its hash, which is made of `a`."""
-
-    def __hash__(self) -> int:
-        return hash(self.a)
-
-
 class Slotted:
     """The same, in slots."""
 
@@ -96,8 +89,6 @@ def shell_key(x: Any) -> Any:
 
 
 def classify_pairs(cls: type, x: Any) -> Any:
-    if cls is Hashed:
-        return static(None, None, ("a",))
     if issubclass(cls, (Pair, Slotted)):
         return static(key, None, ("a", "b"))
     if cls is Shell:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import core_support
 from core_support import Array, Maybe, Object, core
 from hooks_support import Hooks
+from trees_support import children
 
 
 class Key(Array):
@@ -109,8 +110,6 @@ def is_node(x: Any) -> bool:
 class Tree:
     """A Pytree: an attribute is a child if `_pytree__nodes` says so."""
 
-    on_describe: Callable[[Any], Any] | None = None
-
     def __init__(self, **attributes: Any) -> None:
         object.__setattr__(self, "_pytree__nodes", nodes_of(()))
         for name, value in attributes.items():
@@ -125,8 +124,6 @@ class Tree:
         object.__setattr__(self, name, value)
 
     def describe(self) -> Any:
-        if Tree.on_describe is not None:
-            Tree.on_describe(self)
         found: tuple[list[str], list[str]] = [], []
         nodes = self._pytree__nodes
         for name in sorted(vars(self)):
@@ -214,21 +211,15 @@ def variables_in(tree: Any) -> list[Var]:
     def walk(x: Any) -> None:
         if isinstance(x, Var):
             found[id(x)] = x
-        elif isinstance(x, (list, tuple)):
-            for item in x:
-                walk(item)
-        elif isinstance(x, dict):
-            for key in sorted(x):
-                walk(x[key])
         elif isinstance(x, Tree):
             items = vars(x)
             nodes = items.get("_pytree__nodes", {})
             for name in sorted(items):
                 if nodes.get(name, False):
                     walk(items[name])
-        elif isinstance(x, Object):
-            for name in x.layout[0]:
-                walk(getattr(x, name))
+        else:
+            for _, child in children(x) or ():
+                walk(child)
 
     walk(tree)
     return list(found.values())
