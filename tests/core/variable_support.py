@@ -11,7 +11,7 @@ import functools
 import inspect
 import struct
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import core_support
@@ -71,30 +71,18 @@ class Param(Var):
     __slots__ = ()
 
 
-class Nodes(Mapping[str, bool]):
-    """A mapping that never changes: which attributes of a Pytree are children."""
+class Nodes(dict[str, bool]):
+    """Which attributes of a Pytree are children. It never changes."""
 
-    __slots__ = ("_hash", "_items")
+    __slots__ = ("_hash",)
 
     def __init__(self, **items: bool) -> None:
-        self._items = dict(sorted(items.items()))
+        super().__init__(sorted(items.items()))
         # CPython crashes where the iterator of a dict's items cannot be allocated.
-        self._hash = hash(tuple(self._items.items()))
+        self._hash = hash(tuple(self.items()))
 
-    def __getitem__(self, name: str) -> bool:
-        return self._items[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Nodes) and self._items == other._items
 
 
 @functools.cache

@@ -188,6 +188,23 @@ def test_dicts_with_keys_in_any_order(count: int, order: str, same_keys: bool, h
     assert testing.match(structure, [first, other]) is None
 
 
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(
+    "child", [[Array(1)], (Array(1),), {"a": Array(1)}, Linear(weight=Array(1))]
+)
+def test_containers_with_other_children(child: Any, held: bool) -> None:
+    registry = cs.make_registry()
+    first: Any = Box([], 1) if held else None
+    _, structure = core.flatten(registry, [first, child, None])
+    hash(structure)
+    assert len(testing.match(structure, [first, child, None])) >= 1
+    x = Array(1)
+    lists, dicts = ([], [1], [x, x]), ({}, {"b": x}, {"a": 1}, {"a": x, "b": x})
+    modules = Linear(weight=1), Linear(weight=x, bias=x)
+    for other in (*lists, *map(tuple, lists), *dicts, *modules, None, 1, x):
+        assert testing.match(structure, [first, other, None]) is None
+
+
 class Both(tuple[Any, ...], cs.Object):  # type: ignore[misc]
     """Its attributes are children; its items are not."""
 
