@@ -360,14 +360,6 @@ def ways_of(direct: Any, *calls: Sequence[Any]) -> list[str]:
     return [way_of(direct, *arrays) for arrays in calls]
 
 
-class Interrupt(BaseException):
-    """As KeyboardInterrupt, it must not be swallowed."""
-
-
-def interrupt(*args: Any) -> Any:
-    raise Interrupt
-
-
 def planned(backend: Backend, *arrays: Any, **options: Any) -> Any:
     """A Direct that calls with such arrays go through.  No others are noted."""
     backend.context.after = 0

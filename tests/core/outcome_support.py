@@ -17,6 +17,14 @@ def fail(*args: Any) -> Any:
     raise ZeroDivisionError("on purpose")
 
 
+class Interrupt(BaseException):
+    """As KeyboardInterrupt, it must not be swallowed."""
+
+
+def interrupt(*args: Any) -> Any:
+    raise Interrupt
+
+
 def attempt(call: Callable[..., Any], *args: Any) -> Any:
     """Returns what the call returns, or the exception that it raises.  A SystemError is raised."""
     try:

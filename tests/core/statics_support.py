@@ -1,9 +1,6 @@
 """Static values of many types, the places where they stand, and checks of how they are compared."""
 
-import enum
-import functools
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +10,8 @@ from core_support import Array, Box, Described, Keyed, Linear, Record, Slots, Va
 # ---- types that are easily confused with others ----
 
 
-Color = enum.Enum("Color", ["RED", "BLUE"])
-Level = enum.IntEnum("Level", ["ONE"])
-MyInt, MyFloat, MyStr, Flat = (
-    type(name, (base,), {"__slots__": ()})
-    for name, base in (("MyInt", int), ("MyFloat", float), ("MyStr", str), ("Flat", tuple))
+MyInt, MyStr = (
+    type(name, (base,), {"__slots__": ()}) for name, base in (("MyInt", int), ("MyStr", str))
 )
 
 
@@ -28,9 +22,6 @@ class Factory(Value):
 
 class ByIdentity:
     """Compares by identity."""
-
-
-by_identity = ByIdentity()
 
 
 # ---- types that say what is compared of them ----
@@ -47,13 +38,6 @@ class Pair:
 
     def __hash__(self) -> int:
         return 0
-
-
-class Hashed(Pair):
-    """Compared by its own ``__eq__`` and by its hash, which is made of `a`."""
-
-    def __hash__(self) -> int:
-        return hash(self.a)
 
 
 class Slotted:
@@ -105,8 +89,6 @@ def shell_key(x: Any) -> Any:
 
 
 def classify_pairs(cls: type, x: Any) -> Any:
-    if cls is Hashed:
-        return static(None, None, ("a",))
     if issubclass(cls, (Pair, Slotted)):
         return static(key, None, ("a", "b"))
     if cls is Shell:
@@ -116,48 +98,28 @@ def classify_pairs(cls: type, x: Any) -> Any:
     return cs.classify(cls, x)
 
 
-# ---- values that all differ ----
-
-
 def equal_copy(value: Any) -> Any:
     """An equal object at another address, where another can exist."""
     if type(value) is float:
-        return -math.nan if value != value and math.copysign(1, value) < 0 else float(repr(value))
+        return float(repr(value))
     if type(value) in (tuple, frozenset):
-        return type(value)(map(equal_copy, value)) if value else value
-    if type(value) in (MyInt, MyFloat, MyStr, Flat):
-        return type(value)(value)
+        return type(value)(map(equal_copy, value))
     if type(value) is str:
         return "".join(value)
-    return value
+    return type(value)(value) if type(value) in (MyInt, MyStr, complex) else value
 
-
-# All values differ, though many are equal by ==.
-DISTINCT: list[Any] = [
-    *(1, True, 1.0, complex(1), MyInt(1), MyFloat(1), Level.ONE, "1", b"1", MyStr("1")),
-    *(0, False, 0.0, -0.0, complex(0.0, 0.0), complex(0.0, -0.0), complex(-0.0, 0.0)),
-    *(math.nan, math.inf, complex(math.nan, 0.0), 2**70, Color.RED, Color.BLUE),
-    *(None, ..., NotImplemented, by_identity, ByIdentity, ByIdentity(), int, len, print),
-    *([].append, functools.partial(print), range(1), (), frozenset(), Flat()),
-]
-
-
-# ---- where a static can stand ----
 
 X = Array("x")
+# Where a static can stand: a container is one value there, which needs no hash.
 PLACES: dict[str, Callable[[Any], Any]] = {
-    "leaf": lambda v: [X, (v, 2)],
     "field of a module": lambda v: Linear(weight=X, size=v),
     "field of a dataclass": lambda v: Record(X, 2, v),
     "field of an object": lambda v: Slots(x=X, y=2, tag=v),
     "dict field": lambda v: cs.Variable(X, kind=v),
     "described": lambda v: Described(("x",), x=X, y=v),
     "aux data": lambda v: Box([X], aux=v),
-    "key of a dict": lambda v: {(v, 2): X},
     "many": lambda v: [Linear(weight=X, size=v) for _ in range(20)],
 }
-# Those in which a container is one value, which needs no hash.
-FIELDS = [name for name in PLACES if name not in ("leaf", "key of a dict")]
 
 
 def matches(structure: Any, tree: Any) -> bool:

@@ -11,12 +11,13 @@ import functools
 import inspect
 import struct
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import core_support
 from core_support import Array, Maybe, Object, core
 from hooks_support import Hooks
+from trees_support import children
 
 
 class Key(Array):
@@ -70,30 +71,18 @@ class Param(Var):
     __slots__ = ()
 
 
-class Nodes(Mapping[str, bool]):
-    """A mapping that never changes: which attributes of a Pytree are children."""
+class Nodes(dict[str, bool]):
+    """Which attributes of a Pytree are children. It never changes."""
 
-    __slots__ = ("_hash", "_items")
+    __slots__ = ("_hash",)
 
     def __init__(self, **items: bool) -> None:
-        self._items = dict(sorted(items.items()))
+        super().__init__(sorted(items.items()))
         # CPython crashes where the iterator of a dict's items cannot be allocated.
-        self._hash = hash(tuple(self._items.items()))
+        self._hash = hash(tuple(self.items()))
 
-    def __getitem__(self, name: str) -> bool:
-        return self._items[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Nodes) and self._items == other._items
 
 
 @functools.cache
@@ -109,8 +98,6 @@ def is_node(x: Any) -> bool:
 class Tree:
     """A Pytree: an attribute is a child if `_pytree__nodes` says so."""
 
-    on_describe: Callable[[Any], Any] | None = None
-
     def __init__(self, **attributes: Any) -> None:
         object.__setattr__(self, "_pytree__nodes", nodes_of(()))
         for name, value in attributes.items():
@@ -125,8 +112,6 @@ class Tree:
         object.__setattr__(self, name, value)
 
     def describe(self) -> Any:
-        if Tree.on_describe is not None:
-            Tree.on_describe(self)
         found: tuple[list[str], list[str]] = [], []
         nodes = self._pytree__nodes
         for name in sorted(vars(self)):
@@ -214,21 +199,15 @@ def variables_in(tree: Any) -> list[Var]:
     def walk(x: Any) -> None:
         if isinstance(x, Var):
             found[id(x)] = x
-        elif isinstance(x, (list, tuple)):
-            for item in x:
-                walk(item)
-        elif isinstance(x, dict):
-            for key in sorted(x):
-                walk(x[key])
         elif isinstance(x, Tree):
             items = vars(x)
             nodes = items.get("_pytree__nodes", {})
             for name in sorted(items):
                 if nodes.get(name, False):
                     walk(items[name])
-        elif isinstance(x, Object):
-            for name in x.layout[0]:
-                walk(getattr(x, name))
+        else:
+            for _, child in children(x) or ():
+                walk(child)
 
     walk(tree)
     return list(found.values())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from core_support import Array, Linear, Value, core, make_registry
 from hooks_support import Hooks, make_jit
-from outcome_support import fail, raised
+from outcome_support import raised
 
 X = Array(0.5)  # the stand-in tells it from a number
 
@@ -59,33 +59,10 @@ def test_an_unhashable_one_raises() -> None:
     assert error.__filterjit_error_context__[:2] == ("hash", ["b"])
 
 
-@pytest.mark.parametrize(
-    "args, expected",
-    [
-        ((X, "text"), False),
-        (([X, "text"], "text"), True),
-        ((Linear(weight=X, bias=X, size=3),), False),
-        (({"a": X, "b": None},), False),
-    ],
-)
-def test_which_structures_have_static_leaves(args: Any, expected: bool) -> None:
-    structure = Jit().f._find_or_compile(*args)[0].structure
-    assert any(leaf is not X for leaf in structure._leaves(X)) == expected
-
-
-def test_a_call_that_is_handed_over() -> None:
-    f = make_jit(lambda a, k=1: (a, k))
-    hooks = f._hooks
-    assert f(X) == (X, 1)
-    hooks.on["compile"] = fail
-    raised(ZeroDivisionError, f, X, k=2)
-    hooks.answer = f._function
-    assert f(X, k=2) == (X, 2) and f(X) == (X, 1)
-    raised(ZeroDivisionError, f._find_or_compile, X, k=2)
-    hooks.answer = lambda *args, **kwargs: fail()
-    raised(ZeroDivisionError, f, X, k=2)
-    hooks.answer = None
-    assert f(X) == (X, 1)
+def test_a_static_argument_is_no_leaf() -> None:
+    for args, expected in (((X, "text"), False), (([X, "text"], "text"), True)):
+        structure = Jit().f._find_or_compile(*args)[0].structure
+        assert any(leaf is not X for leaf in structure._leaves(X)) == expected
 
 
 # ---- numbers that are traced ----
@@ -252,11 +229,6 @@ def test_as_python_does(source: str, calls: list[Any]) -> None:
         given = bind(f, *args, **kwargs) or {}
         assert given.items() <= result.items()
         assert all(result[name] in (0, (), {}) for name in result.keys() - given.keys())
-
-
-def test_no_parameters() -> None:
-    f = make_jit(lambda: None)
-    assert bind(f) == {} and bind(f, 1) is None and bind(f, a=1) is None
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 100, 254])

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from core_support import Array, core
-from places import NOTHING, ActionError, Interrupt, Wide, World, echo
+from outcome_support import Interrupt
+from places import NOTHING, ActionError, Wide, World, echo
 
 ACTIONS: dict[str, Callable[[World], Any]] = {}
 HARMLESS = set()

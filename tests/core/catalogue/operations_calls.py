@@ -323,14 +323,6 @@ def wrappers(kept: Kept) -> Any:
     return [f == g, hash(f) == hash(g), f.__name__, g._parts()[1]]
 
 
-@kept(Kept, (X,), more=1)
-def wrappers_in_cycles(kept: Kept) -> Any:
-    f = core.FilterJit(function, kept.hooks, None, {})
-    f(X)
-    f.me = f
-    return f._find_or_compile(X)[2]
-
-
 MANY_ARRAYS = [X] * 1200
 
 

@@ -126,10 +126,12 @@ class Kept:
         return output.arrays[0] is X and output.arrays[1] is Y and output.trace == 3
 
 
-def call(name: str, last: Any, *before: Any, same: int = 0, **options: Any) -> None:
+def call(
+    name: str, last: Any, *before: Any, same: int = 0, change: Any = None, **options: Any
+) -> None:
     """Registers a call with the `last` arguments, after others."""
     new = functools.partial(Kept, *before, **options)
-    after(f"direct_call_{name}", new, lambda: (last, {}), same=same)
+    after(f"direct_call_{name}", new, lambda: (last, {}), same=same, change=change)
 
 
 call("that_is_noted", (X, Y))
@@ -141,23 +143,14 @@ call("whose_results_are_iterated", (X, Y), same=2, consume=consume_lists)
 call("of_an_array_of_the_host_that_is_planned", (HOST, Y), same=1)
 call("that_puts_an_array_of_the_host", (HOST, Y), same=2)
 call("of_another_kind", (X, Y), *[(kind, Y) for kind in KINDS for _ in range(3)])
+call("with_another_array", (Array("x"), Y), (X, Y), (X, Y))
+call("after_forgetting", (X, Y), same=2, change=lambda kept, args: kept.context.forget())
 # The result X was the first argument of the last call.
 call("with_results", (X, Y), *[args for _ in range(3) for args in ((Array("x"), Y), (X, Y))])
 
 
 def is_right(kept: Kept, output: Any) -> bool:
     return kept.is_right(output)
-
-
-@operation(lambda: Kept((X, Y), (X, Y)), check=is_right)
-def direct_call_with_fresh_arrays(kept: Kept) -> Any:
-    return kept.jit(Array("x"), Y)
-
-
-@operation(lambda: Kept((X, Y), (X, Y)), check=is_right)
-def direct_call_after_forgetting(kept: Kept) -> Any:
-    kept.context.forget()
-    return kept.jit(X, Y)
 
 
 MANY = (X,) * 30  # Python keeps no tuples of that length for the next one

@@ -195,26 +195,6 @@ def trees_of_a_type_that_goes(registry: Any) -> Any:
     return [arrays, testing.match(structure, [cls(weight=Y, size=1)])]
 
 
-@operation(make_registry, repeated=True)
-def structures_in_cycles(registry: Any) -> Any:
-    owner: Any = Value(1)
-    owner.structure = core.tree_flatten(registry, [X, owner], ARRAYS, None)[1]
-    owner.fields = core.tree_flatten(registry, Linear(weight=X, size=owner), True, None)[1]
-    owner.paths = owner.structure.paths
-
-
-MANY_LEAVES = [[X, STATIC] * 50, {"k": (X,) * 1100}, [(X,)] * 50]
-
-
-@operation(make_registry, MANY_LEAVES, repeated=True)
-def many_leaves(registry: Any) -> Any:
-    leaves, structure = core.tree_flatten(registry, MANY_LEAVES, ARRAYS, None)
-    structure.unflatten(leaves)
-    structure.combine(dict(zip(structure.paths, leaves, strict=True)))
-    parts = core.partition(registry, MANY_LEAVES, (ARRAYS,), None, None)
-    return core.combine(registry, parts, None, True)
-
-
 MANY_DICTS = [{"k": X}] * 70  # more than fit the buffer on the stack
 
 

@@ -21,10 +21,6 @@ class ActionError(Exception):
     """What most actions that fail raise."""
 
 
-class Interrupt(BaseException):
-    """As KeyboardInterrupt, it must not be swallowed."""
-
-
 Fields = wide(5)
 
 

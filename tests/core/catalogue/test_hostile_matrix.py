@@ -14,7 +14,8 @@ import core_support as cs
 import pytest
 from actions import ACTIONS, HARMLESS
 from catalogue import PLACES
-from places import PASSED_ON, UNRAISABLE, ActionError, Fields, Interrupt, World, make_world
+from outcome_support import Interrupt
+from places import PASSED_ON, UNRAISABLE, ActionError, Fields, World, make_world
 
 
 def consistent(w: World) -> None:

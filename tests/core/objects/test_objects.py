@@ -7,18 +7,7 @@ from typing import Any
 import core_support as cs
 import pytest
 import trees_support as ts
-from core_support import (
-    Array,
-    Described,
-    Object,
-    Part,
-    core,
-    identical,
-    layout,
-    nodes_of,
-    same,
-    testing,
-)
+from core_support import Array, Described, Object, Part, core, identical, layout, testing
 from outcome_support import attempt
 from trees_support import OBJECTS, HeldMixed, InitDataclass, InitSlots, LoudStr, Mixed, check_walks
 
@@ -36,10 +25,10 @@ def test_init_is_a_call_once_the_class_has_changed(registry: Any) -> None:
         tree = cls(x=Array(1), y=Array(2), tag="tag")
         arrays, structure = core.flatten(registry, tree)
         calls.clear()
-        assert same(structure.unflatten(arrays), tree)
+        assert cs.same(structure.unflatten(arrays), tree)
         assert not calls, "nothing has changed since it was classified"
         cls.other = 1
-        assert same(structure.unflatten(arrays), tree)
+        assert cs.same(structure.unflatten(arrays), tree)
         assert [list(call) for call in calls] == [["x", "y", "tag"]]
         del cls.other
         structure.unflatten(arrays)
@@ -60,7 +49,7 @@ def test_fill_calls_no_code_of_the_class(registry: Any) -> None:
     tree = object.__new__(Loud)
     Object.__init__(tree, x=Array(1), y=Array(2), tag=3)
     arrays, structure = core.flatten(registry, tree)
-    assert same(structure.unflatten(arrays), tree)
+    assert cs.same(structure.unflatten(arrays), tree)
 
 
 @pytest.mark.parametrize("slots", [False, True])
@@ -114,7 +103,7 @@ def test_partials(registry: Any) -> None:
     ):
         arrays, structure = core.flatten(registry, tree)
         built = structure.unflatten(arrays)
-        assert same(built, tree) and same(built.func, tree.func)
+        assert cs.same(built, tree) and cs.same(built.func, tree.func)
         assert identical(testing.match(structure, built), arrays)
     nested = Part(max, Array(1))
     nested.__setstate__((Part(min, 1), (Array(2),), {"k": Array(3)}, {}))
@@ -145,7 +134,7 @@ def test_a_dict_field_that_is_no_dict(registry: Any, value: Any) -> None:
     odd = [cs.Frozen(value)]
     assert testing.match(structure, odd) is None
     arrays, other = core.flatten(registry, odd)
-    assert "custom" in [node[0] for node in nodes_of(other)]
+    assert "custom" in [node[0] for node in cs.nodes_of(other)]
     assert identical(testing.match(other, odd), arrays)
     assert other.unflatten(arrays)[0].items == value
     _, outer = core.tree_flatten(registry, tree, True, None)
@@ -155,35 +144,19 @@ def test_a_dict_field_that_is_no_dict(registry: Any, value: Any) -> None:
     assert identical(other._subtrees(odd), leaves)
 
 
-def test_the_metadata_of_a_variable(registry: Any) -> None:
-    tree = {"a": cs.Variable(Array(1), kind="k"), "b": cs.Variable({"w": Array(2)}, kind="k")}
-    _, outer = core.tree_flatten(registry, tree, True, None)
-    _, structure = core.flatten(registry, tree)
-    assert structure._key_paths() == [[("a",)], [("b",), ("w",)]]
-    for metadata, error in (
-        ({"kind": "other"}, "kind"),
-        ({"kind": "k", "more": 1}, "keys"),
-        ([("kind", "k")], "differs"),
-    ):
-        tree["a"].metadata = metadata
-        assert testing.match(structure, tree) is None
-        with pytest.raises(ValueError, match=error):
-            outer._subtrees(tree)
-
-
 def test_dicts_that_are_all_static(registry: Any) -> None:
     """Each tree gets a copy, which may be changed."""
     for wrap in (lambda d: d, cs.Frozen, lambda d: HeldMixed(items={}, x=1, meta=d, tag=d)):
         tree = [Array(0), wrap({"b": 1, "a": "text", "c": 2.5}), wrap({}), wrap({1: 2})]
         arrays, structure = core.flatten(registry, tree)
         first = structure.unflatten(arrays)
-        assert same(first, tree)
+        assert cs.same(first, tree)
         for x in first[1:]:
             for name in ("items", "meta"):
                 found = x if type(x) is dict else getattr(x, name, {})
                 if type(found) is dict:
                     found["new"] = 1
-        assert same(structure.unflatten(arrays), tree)
+        assert cs.same(structure.unflatten(arrays), tree)
         assert identical(testing.match(structure, tree), arrays)
 
 
@@ -348,9 +321,9 @@ def test_more_descriptions_than_are_kept(registry: Any) -> None:
     arrays, structure = core.flatten(registry, first)
     for i in range(1001):  # MOST_DESCRIBED
         assert core.flatten(registry, Described((f"x{i}",), **{f"x{i}": x}))[0] == (x,)
-    assert same(structure.unflatten(arrays), first)
+    assert cs.same(structure.unflatten(arrays), first)
     again = core.flatten(registry, first)[1]
-    assert testing.match(again, first) == (x,) and same(again.unflatten((x,)), first)
+    assert testing.match(again, first) == (x,) and cs.same(again.unflatten((x,)), first)
 
 
 # ---- details that do not fit ----

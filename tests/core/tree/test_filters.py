@@ -7,7 +7,7 @@ from typing import Any
 
 import core_support as cs
 import pytest
-from core_support import Array, Linear, Maybe, OtherArray, Point, Record, Value, core, identical
+from core_support import Array, Maybe, OtherArray, Point, Value, core, identical
 from trees_support import partition_dict
 
 # ---- expressions ----
@@ -103,16 +103,10 @@ def test_errors_of_predicates_name_the_leaf(registry: Any) -> None:
             raise ZeroDivisionError("mine")
         return False
 
-    for expression in (("leaf", fails), ("not", ("or", False, ("leaf", fails)))):
-        for tree, where in (
-            ({"k": [1, (2, 3)]}, "`['k'][1][1]`"),
-            (Linear(weight=Record(1, 3, "tag")), "`weight.other`"),
-            (Point(1, [3]), "`y[0]`"),
-            (3, "at the root"),
-        ):
-            with pytest.raises(ZeroDivisionError, match="mine") as info:
-                core.partition(registry, tree, (expression,), None, None)
-            assert info.value.__notes__ == [f"(while a filter was asked about {where})"]
+    for tree, where in (({"k": [1, (2, 3)]}, "`['k'][1][1]`"), (3, "at the root")):
+        with pytest.raises(ZeroDivisionError, match="mine") as info:
+            core.partition(registry, tree, (("not", ("leaf", fails)),), None, None)
+        assert info.value.__notes__ == [f"(while a filter was asked about {where})"]
     failing = cs.make_registry(is_array=lambda x: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         core.tree_flatten(failing, [Maybe(True)], ("arrays",), None)
@@ -182,9 +176,6 @@ def test_a_tree_of_filters_ends_at_or_above_the_leaves(registry: Any) -> None:
     "spec, expected",
     [
         ([True, (False, True)], "tree differs from the filter at `[1]`: it has a `list` of 2"),
-        ([True], "at the root: it has a `list` of 2, where the filter has a `list` of 1"),
-        ({"a": True}, "at the root: it has a `list` of 2, where the filter has a `dict`"),
-        ([[True], True], "at `[0]`: it has a `Array`, where the filter has a `list` of 1"),
         ([None, True], "at `[0]`: it has a `Array`, where the filter has None"),
     ],
 )

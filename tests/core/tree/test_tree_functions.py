@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trees_support as ts
-from core_support import Point, Value, core, identical, make_registry, messages, nodes_of, same
+from core_support import Point, Value, core, identical, messages, nodes_of, same
 from trees_support import children, partition_dict, parts_of, random_tree, tree_leaves, trees
 
 
@@ -86,28 +86,6 @@ def test_random_trees(registry: Any) -> None:
         assert identical(structure._subtrees(tree), leaves)
 
 
-# ---- tuples and lists of leaves only ----
-
-
-@pytest.mark.parametrize("name", ["tuple", "list_of_leaves", "shared", "mixed", "deep"])
-def test_leaf_lists_have_one_structure_however_they_are_found(name: str) -> None:
-    """For types not met before, and with `is_leaf`, each leaf is a node at first."""
-    registry = make_registry()
-    tree = trees()[name]
-    leaves, first = core.tree_flatten(registry, tree, True, None)
-    second = core.tree_flatten(registry, tree, True, None)[1]
-    third = core.tree_flatten(registry, tree, True, never)[1]
-    for other in (second, third):
-        assert other == first and hash(other) == hash(first) and repr(other) == repr(first)
-        assert nodes_of(other) == nodes_of(first) and other.paths == first.paths
-        assert same(other.unflatten(leaves), tree)
-        assert same(parts_of(other, 0), parts_of(first, 0))
-    filters = (("path", (..., -1)),)
-    parts = [core.partition(registry, tree, filters, leaf, 0) for leaf in (None, never)]
-    assert same(parts[0], parts[1])
-    assert same(core.partition(make_registry(), tree, filters, None, 0), parts[0])
-
-
 def test_a_subtree_taken_as_a_leaf_is_a_leaf_like_any_other(registry: Any) -> None:
     is_leaf = lambda x: isinstance(x, list) and len(x) == 2
     _, structure = core.tree_flatten(registry, ([1, 2], 3, [4, 5]), True, is_leaf)
@@ -182,6 +160,7 @@ def test_the_paths_of_leaves(registry: Any, name: str) -> None:
     arrays = core.tree_flatten(registry, tree, ("arrays",), None)[1]
     assert arrays._key_paths() == core.flatten(registry, tree)[1]._key_paths()
     assert all(path in paths for path in arrays._key_paths())
+    assert arrays.paths == tuple(map(text, arrays._key_paths()))
 
 
 @pytest.mark.parametrize("name", trees())

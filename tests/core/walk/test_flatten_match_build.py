@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import gc
 import math
 import random
 import weakref
@@ -11,20 +10,9 @@ from typing import Any
 
 import core_support as cs
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Described,
-    Linear,
-    LoudPoint,
-    core,
-    identical,
-    layout,
-    nodes_of,
-    testing,
-)
+from core_support import Array, Box, Described, Linear, core, identical, nodes_of, testing
 from outcome_support import raised
-from statics_support import Factory, MyStr, check_all_differ, equal_copy
+from statics_support import ByIdentity, Factory, MyInt, MyStr, check_all_differ, equal_copy
 from trees_support import trees
 
 
@@ -42,9 +30,6 @@ def test_round_trip(registry: Any, name: str) -> None:
             assert identical(again, arrays)
             assert other == structure and hash(other) == hash(structure)
             assert repr(other) == repr(structure) and nodes_of(other) == nodes_of(structure)
-        keys = [[k[0] if type(k) is tuple else k for k in p] for p in structure._key_paths()]
-        _, structure = core.tree_flatten(registry, tree, ("arrays",), None)
-        assert structure.paths == tuple(".".join(map(str, path)) for path in keys)
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
@@ -57,7 +42,7 @@ def test_all_kinds_are_told_apart(registry: Any) -> None:
         assert testing.match(core.flatten(registry, Array())[1], array) == (array,)
 
 
-@pytest.mark.parametrize("cls", [cs.Point, LoudPoint])
+@pytest.mark.parametrize("cls", [cs.Point, cs.LoudPoint])
 def test_a_built_namedtuple_has_the_hash_of_its_items(registry: Any, cls: Any) -> None:
     """Python 3.14 keeps the hash of a tuple in it."""
     _, structure = core.flatten(registry, cls(Array(), "static"))
@@ -72,16 +57,13 @@ def test_build_puts_new_arrays_in_their_places(registry: Any) -> None:
     _, structure = core.flatten(registry, {"b": Array(), "a": [Array(), 5]})
     built = structure.unflatten([1, "two"])
     assert built == {"a": [1, 5], "b": "two"} and list(built) == ["a", "b"]
-    for arrays in ([], [1], [1, 2, 3]):
-        with pytest.raises(ValueError, match="takes 2 leaves, not"):
-            structure.unflatten(arrays)
 
 
 def test_namedtuples_that_are_filled_directly_are_not_called(registry: Any) -> None:
-    arrays, structure = core.flatten(registry, LoudPoint(Array(), 1))
-    before = LoudPoint.made
-    assert structure.unflatten(arrays) == LoudPoint(arrays[0], 1)
-    assert LoudPoint.made == before + 2
+    arrays, structure = core.flatten(registry, cs.LoudPoint(Array(), 1))
+    before = cs.LoudPoint.made
+    assert structure.unflatten(arrays) == cs.LoudPoint(arrays[0], 1)
+    assert cs.LoudPoint.made == before + 2
     _, direct = core.flatten(registry, cs.Point(Array(), 1))
     assert type(direct.unflatten((5,))) is cs.Point
 
@@ -108,17 +90,6 @@ def test_policies_share_kinds() -> None:
     assert core.flatten(registry, tree)[1] != structure
     numbers.missing = None
     assert registry.missing is None and registry.with_policy().missing is None
-
-
-def test_a_policy_holds_no_types() -> None:
-    registry = cs.make_registry().with_policy(traced=(int,))
-    for _ in range(2):
-        cls = type("Local", (Linear,), {})
-        core.flatten(registry, [cls(), 1])
-        known, ref = cs.num_types(registry), weakref.ref(cls)
-        del cls
-        gc.collect()
-        assert ref() is None and cs.num_types(registry) == known - 1
 
 
 @pytest.mark.parametrize("own_eq", [False, True])
@@ -227,15 +198,17 @@ def test_containers_with_other_children(child: Any, held: bool) -> None:
     _, structure = core.flatten(registry, [first, child, None])
     hash(structure)
     assert len(testing.match(structure, [first, child, None])) >= 1
-    others = ([], (), {}, {"b": Array(1)}, [1], (1,), {"a": 1}, Linear(weight=1), None, 1, Array(1))
-    for other in others:
+    x = Array(1)
+    lists, dicts = ([], [1], [x, x]), ({}, {"b": x}, {"a": 1}, {"a": x, "b": x})
+    modules = Linear(weight=1), Linear(weight=x, bias=x)
+    for other in (*lists, *map(tuple, lists), *dicts, *modules, None, 1, x):
         assert testing.match(structure, [first, other, None]) is None
 
 
 class Both(tuple[Any, ...], cs.Object):  # type: ignore[misc]
     """Its attributes are children; its items are not."""
 
-    layout = layout(("x", "y"), mode="call")
+    layout = cs.layout(("x", "y"), mode="call")
 
     def __new__(cls, x: Any, y: Any) -> Any:
         return tuple.__new__(cls, (Array("item"), y))
@@ -265,7 +238,15 @@ DICTS: list[dict[Any, Any]] = [
     *({1: X, 2: Y}, {"1": X, "0": Y}, {1: X, 0: Y, 2: 1}, {math.nan: X}),
     *({2**70: X, -(2**70): Y}, {2**70: X, -(2**70) - 1: Y}),
 ]
+# Most are equal by ==.
+VALUES: list[Any] = [
+    *(1, True, 1.0, complex(1), MyInt(1), "1", b"1", MyStr("1"), 0, False, 0.0, -0.0, 2**70),
+    *(0j, complex(0.0, -0.0), complex(-0.0, 0.0), math.nan, math.inf),
+    *(..., int, len, ByIdentity(), frozenset(), frozenset([1]), frozenset([True])),
+]
 DIFFERENT: dict[str, list[Any]] = {
+    "leaves": [[value] for value in VALUES],
+    "static fields": [Linear(weight=X, size=value) for value in (*VALUES, None, (), [1], [True])],
     "dicts": DICTS,
     "dict fields": [cs.Frozen(items) for items in DICTS],
     "ordered": [
@@ -308,6 +289,8 @@ def in_another_order(tree: Any) -> Any:
         vars(new).clear()
         vars(new).update(in_another_order(vars(tree)))
         return new
+    if type(tree) is list:
+        return [in_another_order(x) for x in tree]
     if isinstance(tree, collections.defaultdict):
         made = tree.default_factory
         same_one = Factory(made.value) if isinstance(made, Factory) else made
@@ -324,15 +307,6 @@ def test_trees_that_differ(registry: Any) -> None:
             assert identical(testing.match(structure, other), arrays)
             if not isinstance(tree, Linear):  # built without a field, it is a wrapper
                 assert cs.same(structure.unflatten(arrays), tree)
-
-
-def test_values_under_each_others_names(registry: Any) -> None:
-    for make in (dict, lambda **items: cs.Frozen(items), lambda **items: Linear(**items)):
-        _, structure = core.flatten(registry, make(weight=X, bias=Y))
-        swapped = make(weight=Y, bias=X)
-        found = core.flatten(registry, swapped)[0]
-        assert identical(testing.match(structure, swapped), found)
-        assert {*found} == {X, Y} and found != core.flatten(registry, make(weight=X, bias=Y))[0]
 
 
 def test_a_dict_that_held_a_subclass_of_str(registry: Any) -> None:

@@ -4,8 +4,9 @@ import re
 from collections import OrderedDict, defaultdict
 from typing import Any
 
+import core_support as cs
 import pytest
-from core_support import Array, Box, Keyed, Linear, LoudPoint, Point, Record, core, identical
+from core_support import Array, Box, Keyed, Linear, Point, Record, core, identical
 from trees_support import OtherLinear, tree_leaves
 
 FULL = {"weight": 1, "bias": 2, "size": 3, "activation": "a"}
@@ -29,7 +30,7 @@ MISMATCHES: list[tuple[Any, Any, str, str]] = [
     ([1], 1, "a `int`", "a `list` of 1"),
     ([1], None, "None", "a `list` of 1"),
     (None, 1, "a `int`", "None"),
-    (Point(1, 2), LoudPoint(1, 2), "a `LoudPoint`", "a `Point`"),
+    (Point(1, 2), cs.LoudPoint(1, 2), "a `LoudPoint`", "a `Point`"),
     ({"a": 1}, OrderedDict(a=1), "a `OrderedDict`", "a `dict`"),
     ({"a": 1, "b": 2}, {"a": 1, "c": 2}, "the keys ['a', 'c']", "['a', 'b']"),
     ({"a": 1, "b": 2}, {"a": 1}, "the keys ['a']", "['a', 'b']"),
@@ -81,6 +82,18 @@ def test_where_trees_differ(registry: Any) -> None:
                 call(wrap(model), wrap(other))
             with pytest.raises(ValueError, match=rf"at the root: it has .*{found}"):
                 call(model, other)
+
+
+def test_where_metadata_differ(registry: Any) -> None:
+    variable = cs.Variable(1, kind="k")
+    _, structure = core.tree_flatten(registry, variable, True, None)
+    for variable.metadata, error in (
+        ({"kind": "other"}, "at `metadata`: it has kind='other', where the structure has kind='k'"),
+        ({"kind": "k", "more": 1}, "the keys"),
+        ([("kind", "k")], "differs"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            structure._subtrees(variable)
 
 
 def test_trees_that_do_not_differ(registry: Any) -> None:
