@@ -110,5 +110,7 @@ def test_statics_tell_which_leaves_of_a_skeleton_are_open(registry: Any) -> None
     assert structure.unflatten([5, 6]) == [5, ("a", 6)]
     assert core.from_skeleton(registry, hole, [1, 2], (hole, hole)).unflatten([5, 6]) == [5, 6]
     assert core.from_skeleton(registry, hole, (), ()).unflatten([]) == ()
+    many = core.from_skeleton(registry, hole, [0] * 200, (hole,) * 200)
+    assert many.unflatten(range(200)) == [*range(200)]
     with pytest.raises(ValueError, match="an item for each leaf"):
         core.from_skeleton(registry, [], [[], 1], ([], []))
