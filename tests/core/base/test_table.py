@@ -58,6 +58,14 @@ def test_against_dict(hash_of: Callable[[int], int]) -> None:
             model.clear()
 
 
+def test_many_values() -> None:
+    f = make()
+    for _ in range(2):
+        for i in range(1500):
+            assert f(Key(i, i * 7)) == i
+    assert f._hooks.count("compile") == 1500 and numbers(f) == list(range(1500))
+
+
 @pytest.mark.parametrize("change", ["clear", "remove", "grow", "replace"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_changed_during_a_probe(change: str, number: int) -> None:

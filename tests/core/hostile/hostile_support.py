@@ -1,6 +1,7 @@
-"""Deep trees, and what is done with them."""
+"""Code that runs once, and deep trees."""
 
 import collections
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,22 @@ from core_support import Array, Box, Described, Frozen, Linear, Pair, Record, Sl
 from hooks_support import Hooks, make_jit
 from outcome_support import attempt
 from trees_support import partition_dict, tree_leaves, tree_paths, wide
+
+
+class Once:
+    """Runs `action` at the `at`-th call, and then the garbage collector."""
+
+    def __init__(self, action: Callable[[], Any], at: int = 1) -> None:
+        self.action, self.at, self.calls = action, at, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls == self.at:
+            self.action()
+            gc.collect()
+
+
+# ---- deep trees ----
 
 
 def nest(make: Callable[[Any], Any], depth: int) -> Any:

@@ -1,8 +1,10 @@
 """Uses deep trees, or calls within calls without end, on a thread with a small stack.
 
-Usage: ``small_stack.py KIB DEPTH`` or ``small_stack.py KIB calls``; 0 KiB stands for the main thread.
+Usage: ``small_stack.py KIB DEPTH``, ``small_stack.py KIB variables`` or ``small_stack.py KIB calls``;
+0 KiB stands for the main thread.
 """
 
+import contextlib
 import functools
 import os
 import resource
@@ -37,6 +39,23 @@ def deep_trees(depth: int) -> Callable[[], None]:
             print(name)
 
     return run
+
+
+def deep_variables() -> None:
+    """Calls with one Variable in a deep tree."""
+    jit = make_variable_jit(lambda tree: None)
+    makes: list[Callable[[Any], Any]] = [lambda t: [t], lambda t: (t,), lambda t: {"a": t}]
+    for make in (*makes, lambda t: Tree(x=t)):
+        for depth in (100, 900, 9_000, 50_000):
+            tree: Any = Var(Array(1))
+            for _ in range(depth):
+                tree = make(tree)
+            kept.append(tree)
+            for call in (jit, jit, jit._nodes, jit):
+                with contextlib.suppress(RecursionError):
+                    call(tree)
+            jit(Var(Array(1)))
+    assert not any(jit.handed_over)
 
 
 # ---- calls that make themselves again ----
@@ -148,7 +167,8 @@ def endless_calls() -> None:
 
 def main() -> None:
     size, what = sys.argv[1:]
-    run = endless_calls if what == "calls" else deep_trees(int(what))
+    runs = {"calls": endless_calls, "variables": deep_variables}
+    run = runs[what] if what in runs else deep_trees(int(what))
 
     def report() -> None:
         run()

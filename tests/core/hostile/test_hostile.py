@@ -16,8 +16,41 @@ from actions import incomplete
 from catalogue import OPERATIONS
 from core_support import Array, Box, Linear, Module, Object, Record, Value, classify, core, layout
 from hooks_support import make_jit
-from outcome_support import attempt, in_threads
-from variable_support import block, large, make_variable_jit, variables_in
+from hostile_support import Once
+from outcome_support import attempt, in_threads, nothing
+from trees_support import partition_dict
+from variable_support import TraceState, Var, block, large, make_variable_jit, variables_in, warm
+
+
+def test_a_tree_that_changes_after_it_was_walked(registry: Any) -> None:
+    """The function holds all leaves by then, so the result does not change."""
+
+    def takes(leaf: Any) -> bool:
+        hook()
+        return isinstance(leaf, Array)
+
+    def text(key: str) -> bool:
+        hook()
+        return key < "k2"
+
+    leaf, array, path = ("leaf", takes), ("array", takes), ("path", (..., text))
+    calls: list[Callable[[Any], Any]] = [
+        lambda t: core.tree_flatten(registry, t, leaf, None),
+        lambda t: core.tree_flatten(registry, t, ("not", ("or", leaf, path)), None),
+        lambda t: core.partition(registry, t, (path, array), None, "none"),
+        lambda t: core.partition(registry, t, (("and", leaf, leaf),), None, None),
+        lambda t: partition_dict(registry, t, array, (path,), None),
+    ]
+    for make in (
+        lambda: {f"k{i}": [Array(), Value(1), i] for i in range(4)},
+        lambda: [[Array()]] * 3,
+    ):
+        for call in calls:
+            tree = [make(), Array()]
+            hook: Callable[[], Any] = nothing
+            expected, again = call(tree), [type(x).copy(x) if x is tree[0] else x for x in tree]
+            hook = Once(lambda t=again: (t[0].clear(), t.clear()), 2)  # type: ignore[misc]
+            assert cs.same(call(again), expected) and again == []
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:
@@ -64,29 +97,39 @@ def test_a_class_changed_by_classify() -> None:
             gc.collect()
 
 
-def _read(change: Callable[[Any], None]) -> tuple[Any, type]:
-    """An object that changes when an attribute is read, and another class of its kind."""
-    space = {"layout": layout(("x",)), "x": property(lambda self: (change(self), Array())[1])}
-    return type("Reads", (Object,), space)(), type("Other", (Object,), {**space, "x": 1})
+def _objects_that_change_class(change: Callable[[Any], None]) -> list[Any]:
+    """An object, which changes when an attribute is read, and a custom node."""
+
+    class Reads(Object):
+        layout = layout(("x",))
+
+        @property
+        def x(self) -> Any:
+            change(self)
+            return Array()
+
+    class Flattens(Box):
+        pass
+
+    flattens = Flattens([])
+    flattens.hook = lambda: change(flattens)
+    return [Reads(), flattens]
 
 
-def _flattened(change: Callable[[Any], None]) -> tuple[Any, type]:
-    """The same of a custom node that changes when it is flattened."""
-    x = type("Flattens", (Box,), {})([])
-    x.hook = lambda: change(x)
-    return x, type("Other", (Box,), {})
-
-
-@pytest.mark.parametrize("make", [_read, _flattened])
-def test_an_object_whose_class_dies_while_it_is_read(registry: Any, make: Any) -> None:
+@pytest.mark.parametrize("number", [0, 1], ids=["object", "custom"])
+def test_an_object_whose_class_dies_while_it_is_read(registry: Any, number: int) -> None:
+    others = [
+        type("Other", (Object,), {"layout": layout(("x",)), "x": 1}),
+        type("Other", (Box,), {}),
+    ]
     armed: list[None] = []
 
     def change(x: Any) -> None:
         if armed:
-            x.__class__ = other
+            x.__class__ = others[number]
             gc.collect()
 
-    x, other = make(change)
+    x = _objects_that_change_class(change)[number]
     core.flatten(registry, x)
     armed.append(None)
     with pytest.raises(RuntimeError, match="`Other` changed while it was flattened"):
@@ -112,6 +155,47 @@ def test_a_class_at_the_address_of_a_leafs_class(registry: Any) -> None:
     if not later:
         pytest.skip("no class got the address")
     assert arrays == (later[0].x,)
+
+
+def test_captures_that_another_call_replaces() -> None:
+    """A call in the middle of a walk fills the same record, with an argument that dies."""
+
+    def fun(a: Any, small: Any, b: Any, c: Any) -> None:
+        pass
+
+    jit = make_variable_jit(fun, traced=lambda a, small, b, c: (None, b"", ()))
+    a, b, c, small = large(), large(), large(), Var(Array(1), TraceState())
+    warm(jit, a, small, b, c)
+
+    def others() -> None:
+        old, b.blocks[0] = b.blocks[0], block(99)
+        for _ in range(3):
+            jit(a, small, b, c)
+        new = large()
+        warm(jit, a, small, new, c)
+        del new
+        b.blocks[0] = old
+
+    jit(a, Var(Array(1), TraceState(hook=Once(others))), b, c)
+    assert jit.handed_over == []
+    warm(jit, a, small, b, c)
+
+
+def test_a_finalizer_at_the_end_of_a_walk() -> None:
+    """It makes a call while what the walk has met is stored."""
+    jit = make_variable_jit(lambda tree: None)
+
+    class Dying(TraceState):
+        def __del__(self) -> None:
+            for i in range(5):
+                jit([Var(Array(i), TraceState()) for _ in range(100)])
+
+    for _ in range(10):
+        more = [Var(Array(i), TraceState()) for i in range(50)]
+        jit([Var(Array(1)), *more, Var(Array(2), Dying())])
+        states = TraceState(hook=lambda: jit([Var(Array(2), Dying()) for _ in range(40)]))
+        jit([Var(Array(1), states)])
+    assert jit.handed_over == []
 
 
 def test_threads() -> None:
@@ -158,7 +242,7 @@ def looking() -> Iterator[list[Any]]:
 
 
 # Operations in which Python has incomplete tuples, as they use ``map`` or ``zip``.
-OF_PYTHON = ("bound_methods", "types_that_come_and_go")
+OF_PYTHON = ("bound_methods", "many_leaves", "types_that_come_and_go")
 
 
 def test_collections_in_operations() -> None:

@@ -1,4 +1,4 @@
-"""Deep and cyclic trees, and calls within calls without end."""
+"""Many leaves, deep and cyclic trees, and calls within calls without end."""
 
 import os
 import subprocess
@@ -8,12 +8,47 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_support import Linear, core, identical, same, testing
+from core_support import Array, Box, Linear, Value, core, identical, same, testing
 from hostile_support import NESTS, made_of, nest, unnest, uses, walks
 from outcome_support import attempt, output_of, raised
-from trees_support import tree_leaves
+from trees_support import partition_dict, parts_of, tree_leaves
 
 HERE = Path(__file__).parent
+
+# ---- many ----
+
+
+@pytest.mark.parametrize("count", [1023, 1024, 1025, 2049, 5000])
+def test_many_leaves(registry: Any, count: int) -> None:
+    numbers = range(count)
+    for make in (
+        list,
+        tuple,
+        lambda leaves: [(x,) for x in leaves],
+        lambda leaves: {f"{i:05}": x for i, x in enumerate(leaves)},
+        lambda leaves: [*leaves, []],
+    ):
+        tree = make(Value(n) for n in numbers)
+        leaves, structure = core.tree_flatten(registry, tree, True, None)
+        assert [x.value for x in leaves] == list(numbers) and len(structure.paths) == count
+        assert same(structure.unflatten(leaves), tree)
+        assert len(structure._subtrees(tree)) == count
+        odd = ("leaf", lambda x: x.value % 2 == 1)
+        parts = core.partition(registry, tree, (odd,), None, None)
+        assert [x.value for x in tree_leaves(registry, parts[0], None)] == list(numbers)[1::2]
+        assert same(core.combine(registry, parts, None, True), tree)
+        structure, *groups = partition_dict(registry, tree, ("not", odd), (odd,), None)
+        assert groups[0] == {} and len(groups[1]) == (count + 1) // 2
+        assert same(structure.combine(*groups), tree)
+        again = core.from_skeleton(registry, 0, *parts_of(structure, 0))
+        assert again == structure and again.num_leaves == (count + 1) // 2
+        tree = make(Array(n) for n in numbers)
+        arrays, structure = core.flatten(registry, tree)
+        assert [x.value for x in arrays] == list(numbers)
+        assert identical(testing.match(structure, tree), arrays)
+        assert same(structure.unflatten(arrays), tree)
+        with pytest.raises(ValueError, match=r"and .* more"):
+            structure.combine()
 
 
 # ---- deep trees ----
@@ -112,10 +147,16 @@ def test_deep_filters(registry: Any) -> None:
 
 
 def test_cycles(registry: Any) -> None:
-    loop: list[Any] = [1]
-    loop.append(loop)
-    for call in (*walks(registry, loop).values(), lambda: core.flatten(registry, loop)):
-        raised(RecursionError, call)
+    loops: list[Any] = [[1], {"a": 1}, Linear(), Box([])]
+    loops[0].append(loops[0])
+    loops[1]["self"] = loops[1]
+    loops[2].weight = loops[2]
+    loops[3].children.append(loops[3])
+    for loop in loops:
+        for tree in (loop, [0, (loop,)]):
+            for call in (*walks(registry, tree).values(), lambda t=tree: core.flatten(registry, t)):
+                raised(RecursionError, call)
+    loop = loops[0]
     structure = core.tree_flatten(registry, [0, [0, [0, [0, 0]]]], True, None)[1]
     assert structure._subtrees(loop)[:4] == [1, 1, 1, 1], "the walk ends where the structure ends"
     assert testing.match(core.flatten(registry, [1, [1, [1, [1]]]])[1], loop) is None
@@ -148,3 +189,10 @@ def test_calls_within_calls_forever(size: int) -> None:
     """Each call of a FilterJit takes one frame of Python, and much more of the C stack; the size 0
     is that of the main thread."""
     assert output_of(SCRIPT, str(size), "calls").endswith("ended\n")
+
+
+@pytest.mark.parametrize("size", [pytest.param(0, marks=pytest.mark.slow), *SMALL_STACKS[-3:]])
+def test_deep_trees_with_variables(size: int) -> None:
+    if size == 0 and "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("frames are larger")
+    assert output_of(SCRIPT, str(size), "variables") == "ended\n"
