@@ -122,7 +122,7 @@ match_field(FjMatcher *m, PyObject *object)
 }
 
 /* Matches children that nothing else can change or drop.  Nearly all are arrays of the most
- * common type or the very inert statics of the Structure.  Both are matched here, without a
+ * common type or the fixed statics of the Structure itself.  Both are matched here, without a
  * function call. */
 static int
 match_children(FjMatcher *m, PyObject *const *children, uint32_t count)
