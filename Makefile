@@ -60,9 +60,12 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m "slow or thorough" $(PYTEST_ARGS)
 
-test-core:
-	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 \
-		$(if $(NAMED),,-m "not slow" tests/core) $(PYTEST_ARGS)
+# In an environment without filterjit's dependencies.
+test-core: build/core/.installed
+	FILTERJIT_TESTING=1 FILTERJIT_CFLAGS="-Werror $(FILTERJIT_CFLAGS)" build/core/bin/python setup.py \
+		-q build_ext --force --build-lib build/core/lib --build-temp build/core/temp
+	FILTERJIT_CORE_DIR=$(CURDIR)/build/core/lib build/core/bin/python -X faulthandler -m pytest \
+		-p no:cacheprovider -n auto --maxprocesses 4 $(if $(NAMED),,-m "not slow" tests/core) $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/dispatch.py $(BENCH_ARGS)
@@ -112,6 +115,12 @@ peer-tests: $(VENV)/.peers
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	FILTERJIT_TESTING=1 $(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+build/core/.installed:
+	$(PYTHON) -m venv build/core
+	build/core/bin/python -m pip install --quiet --disable-pip-version-check \
+		hypothesis 'pytest>=9' 'pytest-xdist>=3.7' 'setuptools>=77'
 	touch $@
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/.installed
