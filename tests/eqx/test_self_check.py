@@ -34,7 +34,7 @@ from support.exactness import check_exact
 from support.features import kind, names_used
 from support.modules import Module, Wrapper
 from support.processes import run_code
-from support.trees import ONE, TWO, unset
+from support.trees import ONE, TWO, bare
 
 # ---- classes that are not what they say ----
 
@@ -73,8 +73,8 @@ def modules(classes: Any) -> list[Any]:
     return [
         plain(ONE, "name", TWO),
         plain(plain(ONE), None, [TWO, plain(2)]),
-        unset(plain),
-        unset(plain, b=ONE, name="n"),
+        bare(plain),
+        bare(plain, b=ONE, name="n"),
         classes.child(ONE),
         wrapper(abs),
         eqx.module_update_wrapper(wrapper(comparable, ONE)),
@@ -155,7 +155,7 @@ def test_unknown_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, child = classes.plain(ONE), classes.child(ONE)
     # Only an instance that lacks a field, or has more attributes than fields, holds the mark.
     if name == "other sentinel":
-        plain, child = unset(classes.plain), unset(classes.child, a=1, b=1, c=1, name=1, more=1)
+        plain, child = bare(classes.plain), bare(classes.child, a=1, b=1, c=1, name=1, more=1)
     assert (kind(plain), kind(child)) == ("custom", "custom")
     assert kind(known.plain(ONE)) == "module"  # it was met before
     assert check_exact(lambda: 2 * modules(classes)) == 7

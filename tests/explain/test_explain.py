@@ -29,6 +29,7 @@ from filterjit import filter_jit
 from filterjit._observe import _compare
 from filterjit.types import Explanation
 from support.statics import Constant
+from support.trees import bare
 from support.versions import auto_mesh
 
 KEY = jax.random.key(0)
@@ -37,6 +38,11 @@ X = jnp.ones(2)
 
 def mlp(activation: Any = jax.nn.relu, depth: int = 1) -> eqx.nn.MLP:
     return eqx.nn.MLP(2, 2, 4, depth, activation=activation, key=KEY)
+
+
+class Unreadable(Constant):
+    def __fspath__(self) -> str:
+        raise OSError
 
 
 def linear(size: int) -> Any:
@@ -128,6 +134,11 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, str, str, str, str]]
         ("static", "b[1]", "float 2.0", "float 3.0", "make it an array")),
     "a dataclass that differs late": (Constant(("a" * 100, "b")), Constant(("a" * 100, "c")), {},
         ("static", "b", "Constant(value=...aaa", "aaaa', 'c'))", "pass that part as an")),
+    "a dict whose keys have no order": (
+        *(bare(Static, weight=X, value={0: n, "a": 1}) for n in (1, 2)), {},
+        ("static", "b.value", "{0: 1, 'a': 1}", "{0: 2, 'a': 1}", "pass that part as an array")),
+    "a static whose own code raises": (Unreadable(1), Unreadable(2), {},
+        ("static", "b", "Unreadable(value=1)", "(value=2): comparing them raised OSError", "own")),
     "a new key": (jax.random.split(jax.random.PRNGKey(0), 5), KEY, {},
         ("dtype", "b", "uint32[5,2] of PRNGKey", "key<fry>[]", "not by `PRNGKey`")),
     # What differs in functions by structure.

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 import pytest
-from fuzz_trees import FIELDS, KNOWN, NUMBERS, OF_NUMBERS, Draw, avals, change, contents, new, shown
+from fuzz_trees import FIELDS, KNOWN, NUMBERS, OF_NUMBERS, Draw, avals, change, contents, shown
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import filterjit
@@ -34,6 +34,7 @@ from filterjit._call._settings import Settings
 from support.modules import Layer
 from support.statics import Constant, Thing, Unhashable
 from support.threads import at_once
+from support.trees import bare
 
 figures: collections.Counter[str] = collections.Counter()  # what was done so far
 
@@ -272,7 +273,7 @@ class Differential(RuleBasedStateMachine):
         """With values that are easily taken for each other."""
         target, static = self._target(rng), rng.choice(FIELDS)
         for _ in range(2 * self.repeats):
-            layer = new(Layer, weight=None, bias=1, size=rng.choice(static.make()), activation=len)
+            layer = bare(Layer, weight=None, bias=1, size=rng.choice(static.make()), activation=len)
             self.check(target, layer, times=rng.randrange(1, 4))
 
     @step

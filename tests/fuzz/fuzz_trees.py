@@ -25,6 +25,7 @@ from flax.typing import HashableMapping
 
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
+from support.trees import bare
 from zoo import classes, containers, objects, values
 from zoo.random_values import random_value
 from zoo.zoo_support import LEAVES, Static, seen
@@ -122,16 +123,8 @@ class Net(nnx.Module):
     """A Module with any attributes. `flip` is data in one instance and static in another."""
 
 
-def new(cls: Any, **attributes: Any) -> Any:
-    """An instance with these attributes, without Equinox's warning of arrays in static fields."""
-    made = object.__new__(cls)
-    for name, value in attributes.items():
-        object.__setattr__(made, name, value)
-    return made
-
-
 def _layer(d: Draw) -> Any:
-    return new(Layer, weight=d.inner(), bias=d.inner(), size=d.static(), activation=d.static())
+    return bare(Layer, weight=d.inner(), bias=d.inner(), size=d.static(), activation=d.static())
 
 
 def _deeper(d: Draw) -> Any:
@@ -139,12 +132,12 @@ def _deeper(d: Draw) -> Any:
     fields["activation"] = d.static()
     if d.rng.randrange(4) == 0:  # a Module that lacks a field
         fields.pop(d.rng.choice(list(fields)))
-    return new(Deeper, **fields)
+    return bare(Deeper, **fields)
 
 
 def _shell(d: Draw) -> Any:
     carried = WRAPPER if d.rng.randrange(2) else ()
-    return new(Shell, inner=d.inner(), **{name: d.rng.choice(["a", None]) for name in carried})
+    return bare(Shell, inner=d.inner(), **{name: d.rng.choice(["a", None]) for name in carried})
 
 
 def _variable(d: Draw) -> Any:
@@ -155,7 +148,7 @@ def _variable(d: Draw) -> Any:
 def _net(d: Draw) -> Any:
     nodes = {"_pytree__state": True, "a": True, "flip": bool(d.rng.randrange(2)), "meta": False}
     attributes = {"_pytree__state": PytreeState(), "a": d.inner(), "meta": d.static()}
-    return new(Net, _pytree__nodes=HashableMapping(nodes), flip=d.leaf(), **attributes)
+    return bare(Net, _pytree__nodes=HashableMapping(nodes), flip=d.leaf(), **attributes)
 
 
 def _partial(d: Draw) -> Any:

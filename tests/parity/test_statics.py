@@ -9,13 +9,14 @@ import functools
 import sysconfig
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 import filterjit
 from support.comparison import Jit
 from support.modules import Holder, Module
-from support.trees import ONE
+from support.trees import ONE, bare
 from zoo.zoo_support import FIELDS, LEAVES
 
 
@@ -57,11 +58,20 @@ class _AndHasEquality(_RaisesInHash):
     __hash__ = _RaisesInHash.__hash__
 
 
-@pytest.mark.parametrize("cls", [_RaisesInHash, _AndHasEquality])
-def test_a_static_field_whose_hash_raises(cls: type, jit: Jit) -> None:
+@jax.tree_util.register_pytree_node_class
+class _RaisesInFlatten:
+    def tree_flatten(self) -> Any:
+        raise RuntimeError("not built yet")
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("cls", [_RaisesInHash, _AndHasEquality, _RaisesInFlatten])
+def test_a_static_field_whose_own_code_raises(cls: type, jit: Jit) -> None:
     f, static = jit(lambda h: h.x * 2), cls()
     for _ in range(2):
-        assert f(Holder(ONE, static)) == 2 * ONE
+        assert f(bare(Holder, x=ONE, s=static)) == 2 * ONE
 
 
 asked: list[Any] = []

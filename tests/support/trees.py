@@ -60,7 +60,7 @@ MLP = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
 PARAMS = {"w": jnp.ones((2, 2)), "b": jnp.zeros(2)}
 
 
-def unset(cls: Any, **fields: Any) -> Any:
+def bare(cls: Any, **fields: Any) -> Any:
     """Returns an instance of which only these fields are set."""
     found = object.__new__(cls)
     for name, value in fields.items():
@@ -133,7 +133,7 @@ TREES: dict[str, Callable[[], Any]] = {
     "Module in Module": lambda: modules.Module(
         modules.Child(modules.Module(ARRAY)), b=[modules.Module(1)]
     ),
-    "Module with missing fields": lambda: unset(modules.Module, a=ARRAY),
+    "Module with missing fields": lambda: bare(modules.Module, a=ARRAY),
     "wrapper Module": lambda: eqx.module_update_wrapper(modules.Wrapper(identity, ARRAY)),
     "MLP": lambda: MLP,
     "Sequential": lambda: eqx.nn.Sequential([LAYER, eqx.nn.Lambda(jax.nn.relu)]),
@@ -162,8 +162,8 @@ MODULES: dict[str, Callable[[], Any]] = {
     "simple": lambda: modules.Module(ONE),
     "inherited": lambda: modules.Child(ONE, "n", TWO, (1, "x")),
     "own __init__": lambda: modules.Made(ONE, TWO),
-    "cached property": lambda: unset(modules.Made, a=ONE, total=2, b=1, twice=TWO),
-    "more attributes": lambda: unset(modules.Module, a=ONE, name="n", b=None, extra=1, other=TWO),
+    "cached property": lambda: bare(modules.Made, a=ONE, total=2, b=1, twice=TWO),
+    "more attributes": lambda: bare(modules.Module, a=ONE, name="n", b=None, extra=1, other=TWO),
     "same names": lambda: modules.SameNames(ONE, 2),
     "own equality": lambda: modules.OwnEquality(ONE),
     "of functions": lambda: modules.Callback(scale, ONE),
@@ -172,8 +172,8 @@ MODULES: dict[str, Callable[[], Any]] = {
     "wrapper in a wrapper": lambda: eqx.module_update_wrapper(
         modules.Wrapper(eqx.module_update_wrapper(modules.Wrapper(scale, TWO)))
     ),
-    "nothing set": lambda: unset(modules.Child),
-    "only arrays set": lambda: unset(modules.Child, a=ONE, b=TWO),
+    "nothing set": lambda: bare(modules.Child),
+    "only arrays set": lambda: bare(modules.Child, a=ONE, b=TWO),
     "nested deep": lambda: nested(60),
     "the same twice": lambda: (lambda m: modules.Module(m, b=[m, m]))(modules.Module(ONE)),
     "enumeration in a field": lambda: modules.Module(modules.Weekday.tuesday),

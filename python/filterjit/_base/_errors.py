@@ -131,11 +131,11 @@ def is_array_like(x: Any) -> bool:
 def attributes_of(x: Any) -> list[tuple[str, Any]]:
     """Returns the ``__dict__`` and slots of an object other than a class, module, function or
     array."""
-    if isinstance(x, (type, types.ModuleType, *_ARRAYS)) or is_function(x):
-        return []
     try:
+        if isinstance(x, (type, types.ModuleType, *_ARRAYS)) or is_function(x):
+            return []
         state: Any = object.__getstate__(x)
-    except Exception:
+    except Exception:  # from the object's own code
         return []
     parts = state if isinstance(state, tuple) else (state,)
     return [item for part in parts if isinstance(part, dict) for item in part.items()]

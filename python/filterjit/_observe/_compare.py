@@ -65,7 +65,11 @@ class Comparison:
             lineages = nodes_was.lineage(i), nodes_now.lineage(j)
             of_j = [*path, *now._key_path(j)]
             self._in_list = self._is_list(nodes_now, lineages[1], of_j)
-            self._compare_nodes(*lineages, of_j)
+            try:
+                self._compare_nodes(*lineages, of_j)
+            except Exception as e:  # from a static's own code
+                x, y = (shorten(nodes[-1].detail) for nodes in lineages)
+                self._add(_table.FAILS, of_j, x, f"{y}: comparing them raised {type(e).__name__}")
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers, in_list=self._all_in_lists)  # one option for all
             self.causes = [
@@ -275,7 +279,10 @@ class Comparison:
     def _differences_within(self, x: Any, y: Any, path: list[Any]) -> list[Cause]:
         """Returns the differences between two static pytrees; none for leaves."""
         for policy in (self.registry, registry):  # traced numbers come second
-            (_, was), (_, now) = _core.flatten(policy, x), _core.flatten(policy, y)
+            try:
+                (_, was), (_, now) = _core.flatten(policy, x), _core.flatten(policy, y)
+            except Exception:  # a static need not be a pytree: its keys may have no order
+                return []
             roots = root_of(was), root_of(now)
             if "array" in {root.kind for root in roots}:
                 return []

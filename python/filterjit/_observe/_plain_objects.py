@@ -44,7 +44,7 @@ def _statics_of(variant: _core.Variant) -> Iterator[tuple[Any, _core.Structure, 
     """Yields each static, or the object of a bound method, its Structure and index."""
     for structure in (variant.function, variant.structure):
         for index, value in structure._statics():
-            x = value.__self__ if isinstance(value, types.MethodType) else value
+            x = value.__self__ if type(value) is types.MethodType else value
             yield x, structure, index
 
 
@@ -95,15 +95,15 @@ def _is_tracer(x: Any) -> bool:
 
 
 def _warning_of(x: Any) -> str:
-    """Returns the warning about a static, or ""."""
-    if is_array_like(x) and not _has_bool_equality(x):
-        return _ARRAY_LIKE
-    cls: Any = type(x)
-    is_plain = cls.__eq__ is object.__eq__ and cls.__setattr__ is object.__setattr__
-    if not is_plain or is_library_class(cls) or not _is_new(x):
-        return ""
-    holds = holds_arrays(x)
-    return _TEXT + holds.replace("{", "{{").replace("}", "}}") if holds else ""
+    """Returns the warning about a static, or "", also if its own code raises."""
+    with contextlib.suppress(Exception):
+        if is_array_like(x) and not _has_bool_equality(x):
+            return _ARRAY_LIKE
+        cls: Any = type(x)
+        is_plain = cls.__eq__ is object.__eq__ and cls.__setattr__ is object.__setattr__
+        if is_plain and not is_library_class(cls) and _is_new(x) and (holds := holds_arrays(x)):
+            return _TEXT + holds.replace("{", "{{").replace("}", "}}")
+    return ""
 
 
 def _is_new(x: Any) -> bool:

@@ -182,6 +182,7 @@ CHANGED = Row(
     True,
 )
 EQUALITY = Row("static", "Let `__eq__` give the same answer each time.", True)
+FAILS = Row("static", "Each value has its own program.")
 FLAG = Row("static", "A flag has two programs, one for each value: this is normal.")
 MEMBER = Row("static", "Each member has its own program: this is normal.")
 SAME_DTYPE = Row("static", "Write the dtype the same way on every call.", True)

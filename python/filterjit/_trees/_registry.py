@@ -301,6 +301,25 @@ def _item_names(cls: Any) -> tuple[str, ...]:
     return names if type(names) is tuple and set(map(type, names)) <= {str} else ()
 
 
+def _classify_tree(cls: type, x: Any) -> dict[str, Any]:
+    native = (
+        _classify_module(cls, x)
+        or _classify_dataclass(cls, x)
+        or _classify_object(cls, x)
+        or _classify_described(cls, x)
+    )
+    if native is not None:
+        return native
+    if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
+        return {
+            "kind": "namedtuple",
+            "key": static_key(cls),
+            "fill_directly": _is_made_by_namedtuple(cls),
+            "dynamic": _item_names(cls),
+        }
+    return _classify_custom(cls, x)
+
+
 def classify(cls: type, x: Any) -> dict[str, Any]:
     """Describes a type to the C core, given an instance: its node kind, and how to flatten it. The
     names are members of `FjNodeKind` in csrc/structure/node_kind.h."""
@@ -309,22 +328,12 @@ def classify(cls: type, x: Any) -> dict[str, Any]:
     if cls in _STATIC:
         return {"kind": "static"}
     if not jtu.all_leaves((x,)):
-        native = (
-            _classify_module(cls, x)
-            or _classify_dataclass(cls, x)
-            or _classify_object(cls, x)
-            or _classify_described(cls, x)
-        )
-        if native is not None:
-            return native
-        if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
-            return {
-                "kind": "namedtuple",
-                "key": static_key(cls),
-                "fill_directly": _is_made_by_namedtuple(cls),
-                "dynamic": _item_names(cls),
-            }
-        return _classify_custom(cls, x)
+        try:
+            return _classify_tree(cls, x)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:  # of an instance that can't be flattened, which a static need not be
+            return {"kind": "custom"} | _key_of(cls)
     # Some tracers of one type are arrays, and some aren't. So are instances, if `__class__` is
     # defined, which `isinstance` believes.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
