@@ -86,19 +86,26 @@ class PretendOptions(FunctionHooks):
 # ---- functions under test ----
 
 
+def explained(explanation: filterjit.types.Explanation) -> None:
+    assert explanation.causes and str(explanation)
+    figures["explained"] += 1
+
+
 class Target:
-    """A function, as it is and jitted, and the calls that it was traced for."""
+    """A function, as it is and jitted, and the calls that it was traced for. Those of a small
+    cache are explained."""
 
     def __init__(self, fun: Any, pretend: bool, maxsize: int = 4096, donate: Any = "none") -> None:
         self.fun, self.maxsize, self.known = fun, maxsize, set[Any]()
         self.donates = donate != "none" and not pretend
+        told = explained if maxsize == 3 else None
         if pretend:
-            options = PretendOptions(Settings(Donation(donate), "identity", maxsize))
+            options = PretendOptions(Settings(Donation(donate), "identity", maxsize, told))
             self.f: Any = filterjit.types.FilterJit(
                 fun, options, _signature.inspect_signature(fun), {}
             )
         else:
-            self.f = filterjit.filter_jit(fun, donate=donate, maxsize=maxsize)
+            self.f = filterjit.filter_jit(fun, donate=donate, maxsize=maxsize, on_retrace=told)
 
 
 class Called(eqx.Module):

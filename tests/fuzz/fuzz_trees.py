@@ -278,9 +278,8 @@ def _change_items(d: Draw, x: Any) -> None:
 
 
 def _change_attribute(d: Draw, x: Any) -> None:
-    name = d.rng.choice(
-        [n for n in ("weight", "bias", "a", "inner", "size", "meta") if hasattr(x, n)]
-    )
+    names = [n for n in ("weight", "bias", "a", "inner", "size", "meta") if hasattr(x, n)]
+    name = d.rng.choice(names or ["weight"])  # a Layer may have lost them all
     object.__setattr__(x, name, None)
     if type(x) is Layer and not d.rng.randrange(5):
         object.__delattr__(x, name)
