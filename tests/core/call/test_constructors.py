@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, core, make_registry
+from core_support import Array, Box, Record, core, make_registry
 from direct_support import Backend, DirectArray, DirectHost, DirectKeys, DirectScalar, new_plan
 from hooks_support import called, make_jit
 from outcome_support import raised
@@ -20,6 +20,7 @@ def fun(self: Any) -> Any:
 
 F, VARIANT = called(fun, Array(1))
 REGISTRY, (CACHE, _) = F._hooks.registry, F._parts()
+OF_ONE, _ = make_jit(type("Held", (Record,), {"__call__": fun})(Array(), 1, 2))._parts()
 STRUCTURE, CALL, OUTPUTS = VARIANT.structure, VARIANT._call, VARIANT.outputs
 CONTEXT = Backend().context
 EVERY_LEAF = core.tree_flatten(REGISTRY, (1, 2), True, None)[1]
@@ -92,6 +93,7 @@ WRONG: list[tuple[str, Any, str, list[dict[int, Any]]]] = [
     ("Cache", TypeError, "", [{0: 1}]),
     ("Cache", (TypeError, ValueError), "", [{1: EVERY_LEAF}]),
     ("_rebuild", ValueError, "holds 0 arrays, not 2", [{1: [1, 2]}]),
+    ("_rebuild", ValueError, "holds 1 arrays, not 0", [{0: OF_ONE}]),
     ("_rebuild", TypeError, "not iterable", [{1: 1}]),
     ("_rebuild", TypeError, "", [{0: 1}]),
     ("Getattribute", TypeError, "", [{0: 1}, {0: Tree()}]),
@@ -116,6 +118,9 @@ WRONG: list[tuple[str, Any, str, list[dict[int, Any]]]] = [
      [{0: None}, {0: 3}, {0: ()}, {0: Array()}, {0: ANOTHER}]),
     ("arguments", ValueError, "takes 1 arrays", [{0: ()}, {0: [1, 2]}]),
     ("flatten", TypeError, "", [{0: EVERY_LEAF}]),
+    ("flatten", ValueError, "a key for each child", [
+        {0: make_registry(flatten_with_keys=lambda x, keys=keys: ((1,), 0, len, keys)), 1: Box([1])}
+        for keys in ((), ((0,), (1,)), (0,))]),
     ("tree_flatten", TypeError, "", [{0: None}, {0: EVERY_LEAF}, {3: lambda: True}]),
     ("tree_flatten", TypeError, IS_LEAF + "3", [{3: 3}]),
     ("tree_flatten", ValueError, "", [{2: None}]),

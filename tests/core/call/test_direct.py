@@ -407,19 +407,19 @@ def test_a_configuration_that_is_equal_but_another_object(backend: Backend) -> N
 @pytest.mark.parametrize("checks", [True, False])
 def test_deleted(backend: Backend, checks: bool) -> None:
     """Where other processes run the program too, no deleted array goes to the executable."""
-    x, y = DirectArray(1), DirectArray(2)
+    host, x, y = ds.DirectHost(), DirectArray(1), DirectArray(2)
     backend.checks_deleted = checks
-    direct = planned(backend, x, y, reads=lambda i: i == 0)
-    program = ds.program_of(direct, x, y)
+    direct = planned(backend, host, x, y, reads=lambda i: i < 2)
+    program = ds.program_of(direct, host, x, y)
     y.delete()
-    assert way_of(direct, x, y) == ("deleted" if checks else "direct")
+    assert way_of(direct, host, x, y) == ("deleted" if checks else "direct")
     x.delete()
-    raised(ds.DeletedError, direct, x, y)
+    raised(ds.DeletedError, direct, host, x, y)
     assert direct.counts["deleted" if checks else "failed"] == 2 - (not checks)
     assert program.runs == (1 if checks else 3)
     if checks:
         backend.parts["is_deleted"] = fail
-        assert way_of(direct, DirectArray(), y) == "deleted"
+        assert way_of(direct, host, DirectArray(), y) == "deleted"
 
 
 # ---- typed keys ----
