@@ -136,6 +136,6 @@ def test_each_message_is_shown() -> None:
 
 def test_messages_without_a_program_are_in_the_source() -> None:
     last = section(SHOWN, "With other machines, processes or versions")
-    shown = EXAMPLE.findall(last)
+    shown = [line for example in EXAMPLE.findall(last) for line in example.splitlines()]
     assert len(shown) > 5
     assert set(map(words, shown)) - {words(text) for _, text in messages()} == set()
