@@ -83,6 +83,7 @@ def test_the_functions_are_found() -> None:
     found |= {"sharding.fsdp", "sharding.place"}
     assert found <= FUNCTIONS.keys()
     assert len(OPTIONS) > 70
+    assert {name for name, _ in BOOLS} >= {"filter_jit", "install", "combine"}
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS, ids=lambda x: x)
@@ -219,10 +220,6 @@ BOOLS = [
 def test_what_is_no_bool(name: str, option: str) -> None:
     with pytest.raises(ValueError, match=rf"{option}=\.\.\.\)` must be a bool.*, not 'off'"):
         FUNCTIONS[name](*[MODEL] * (name == "combine"), **{option: "off"})
-
-
-def test_options_that_are_bools_are_found() -> None:
-    assert {name for name, _ in BOOLS} >= {"filter_jit", "install", "combine"}
 
 
 def test_switches() -> None:

@@ -10,10 +10,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 OPTIONS = {path.stem: ["--jax"] * (path.stem == "sharded_step") for path in PROGRAMS.glob("*.py")}
 
 
-def test_they_are_found() -> None:
-    assert len(OPTIONS) == 7
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_same_output(name: str) -> None:

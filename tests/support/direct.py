@@ -113,12 +113,15 @@ class Beside:
         assert self.traces.count == self.traces_of_jax.count
         return ours
 
-    def in_turn(self, calls: list[tuple[Any, ...]]) -> None:
+    def in_turn(self, calls: list[tuple[Any, ...]], is_direct: bool | None = None) -> None:
         """Calls both with these arguments: with the first, with each in turn, with each several
-        times, with the second until calls with others rest, and with each again."""
+        times, with the second until calls with others rest, and with each again. Some of our calls
+        must be direct, or none, if `is_direct` says so."""
         in_turn = [calls[0]] * 5 + calls * 4 + [given for given in calls for _ in range(3)]
         for given in (*in_turn, *calls[1:2] * 30, *calls):
             self(*given)
+        found = counts(self.ours), refusals(self.ours)
+        assert is_direct in (None, bool(self.direct)), found
 
     def feed(self, count: int, then: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
         """Calls both so many times, each with what `then` makes of its last result and arguments.
