@@ -60,6 +60,16 @@ class Jitted:
 
 
 JITTED = Jitted(), Jitted()
+PLAIN = Plain()
+
+
+@dataclasses.dataclass
+class Meta:
+    weight: Any
+    value: Any
+
+
+jax.tree_util.register_dataclass(Meta, ["weight"], ["value"])
 
 
 def decorator(fun: Any) -> Any:
@@ -141,6 +151,27 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, str, str, str, str]]
         ("static", "b", "Unreadable(value=1)", "(value=2): comparing them raised OSError", "own")),
     "a new key": (jax.random.split(jax.random.PRNGKey(0), 5), KEY, {},
         ("dtype", "b", "uint32[5,2] of PRNGKey", "key<fry>[]", "not by `PRNGKey`")),
+    "a partial of a method": (*(functools.partial(PLAIN.method, 1) for _ in range(2)), {},
+        ("recreated", "b", "`Plain.method`", "a new partial", "Each partial is new. Define it")),
+    "a function that is wrapped again": (decorator(calling), decorator(calling), {},
+        ("recreated", "b", "", "", f"at test_explain.py:{decorator.__code__.co_firstlineno + 1}. Def")),
+    "one that a library wraps": (jax.vmap(calling), jax.vmap(calling), {},
+        ("recreated", "b", "", "a new function", "Each function is new. Define it once")),
+    "a closure over a dict": (*(with_default({"n": 1}) for _ in range(2)), {},
+        ("recreated", "b", "", "same code", "Define it once, outside the loop.")),
+    "arrays in a tuple": ((X, X), X, {},
+        ("structure", "b", "a tuple of 2 items", "an array", "same type of container")),
+    "a number of jit that is traced": (jnp.int32(1), 2.0, {"jit": filterjit.jit},
+        ("dtype", "b", "int32[]", "float32[] of weak type", "jnp.asarray(b, dtype=...)")),
+    "a number of jit that is static": (1, 2.0, OF_JIT,
+        ("type", "b", "the int 1", "the float 2.0", "Pass the same type on every call.")),
+    "a scalar of jit that is static": (np.float32(1), np.float32(2), OF_JIT,
+        ("static", "b", "float32(1.0)", "float32(2.0)", "Each value has its own program.")),
+    "a static field of JAX's": (Meta(X, {"a": 1, "c": 2}), Meta(X, {"a": 1, "c": 3}), {},
+        ("static", "b.value['c']", "int 2", "int 3", "an array (`jnp.asarray`), and its field not")),
+    "specs": (P("a"), P("b"), {}, ("static", "b", "'a'", "'b'", "Each value has its own program.")),
+    "dtypes": (np.dtype("float32"), np.dtype("int32"), {},
+        ("static", "b", "dtype float32", "dtype int32", "Each dtype has its own program")),
     # What differs in functions by structure.
     "a closure": (closure(1), closure(2), STRUCTURE,
         ("recreated", "b", "", "same code but another `n`", VALUE)),
@@ -290,6 +321,18 @@ def test_two_instances_and_their_methods_are_not_recreated() -> None:
     assert cause.place == "`the function.activation`"
 
 
+@pytest.mark.parametrize("trace", [
+    lambda f: jax.eval_shape(f, X), lambda f: jax.grad(f)(X), lambda f: jax.jit(lambda x: f(x))(X),
+    lambda f: f.trace(X),
+])  # fmt: skip
+def test_a_trace_is_no_program(trace: Any) -> None:
+    f = filter_jit(lambda x: x.sum())
+    trace(f)
+    assert only(f.explain(X)).kind == "not compiled"
+    f(X)
+    assert f.explain(X).hit
+
+
 def test_the_first_call_is_not_a_retrace() -> None:
     explanations: list[Explanation] = []
     f = filter_jit(lambda a: a, on_retrace=explanations.append)
@@ -319,6 +362,7 @@ LEAST: list[tuple[list[tuple[Any, ...]], tuple[Any, ...], list[str]]] = [
     ([(X, linear(4)), (X, linear(3))], (X, linear(8)),
         ["b.in_features: the int 3 the int 8", "b.weight: float32[2,3|4] float32[2,8]"]),
     ([(X, linear(4)), (jnp.ones(3), linear(8))], (X, linear(8)), ["a: float32[3] float32[2]"]),
+    ([(X, {"k": {"a": X}}), (X, [X])], (X, {"k": [X]}), ["b['k']: a dict a list of 1 item"]),
 ]  # fmt: skip
 
 

@@ -129,7 +129,10 @@ def test_what_a_callback_would_compile(kind: str, decorator: Any) -> None:
 def test_a_trace_that_is_not_compiled_yet() -> None:
     f = filterjit.filter_jit(lambda x: x * 3)
     lowered = f.lower(ones(3))
-    with forbid_compile(), pytest.raises(ForbiddenCompileError, match="of an earlier trace"):
+    with (
+        forbid_compile(),
+        pytest.raises(ForbiddenCompileError, match="was traced for such arguments"),
+    ):
         f(ones(3))
     with forbid_compile(), pytest.raises(ForbiddenCompileError):
         lowered.compile()
@@ -230,7 +233,9 @@ def test_an_array_in_another_place() -> None:
     f(ones(3))
     with forbid_compile():
         f(ones(3))
-        with pytest.raises(ForbiddenCompileError, match=r"of an earlier trace|different device"):
+        with pytest.raises(
+            ForbiddenCompileError, match=r"traced for such arguments|different device"
+        ):
             f(there)
         with allow_compile():
             f(there)

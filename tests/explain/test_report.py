@@ -441,6 +441,17 @@ def test_advice_on_arrays_of_numpy_says_which() -> None:
     assert "convert values that never change to JAX arrays, once" in text
 
 
+class Unnamed:
+    def __repr__(self) -> str:
+        raise AttributeError("path")
+
+
+def test_a_static_whose_repr_raises() -> None:
+    f = filter_jit(lambda x, n: x)
+    f(X, Unnamed())
+    assert "Unnamed object at" in row_of(f)["variants"][0]["arguments"]
+
+
 def test_lines_of_operations_as_numbers() -> None:
     filter_jit(lambda x: x)(X)  # from now on, JAX's events are heard
     jax.clear_caches()

@@ -15,6 +15,7 @@ from .._compat import _equinox_compat, _jax_compat
 from ._call_hooks import Failure
 from ._messages import WHILE
 from ._messages import format_path as format_path
+from ._messages import short_repr as short_repr
 from ._package import is_library_class, public
 from ._unwrap import code_of, is_function
 
@@ -48,16 +49,6 @@ def array_paths(function: _core.Structure, arguments: _core.Structure | None) ->
     """Returns the path of each array, beginning with the arrays in the function itself."""
     own = [["the function", *path] for path in function._key_paths()]
     return own if arguments is None else own + arguments._key_paths()
-
-
-def short_repr(x: Any, most: int = 80) -> str:
-    """Returns a one-line repr of at most `most` characters. Never raises an Exception."""
-    try:
-        text = repr(x)
-    except Exception:
-        text = object.__repr__(x)
-    text = re.sub(r"\s*\n\s*", " ", text)
-    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 _CONTEXT = "__filterjit_error_context__"

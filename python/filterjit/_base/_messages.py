@@ -145,20 +145,26 @@ def _listed(what: str, paths: list[Any]) -> str:
 
 # ---- the repr ----
 
+
+def short_repr(x: Any, most: int = 80) -> str:
+    """Returns a one-line repr of at most `most` characters. Never raises an Exception."""
+    try:
+        text = repr(x)
+    except Exception:
+        text = object.__repr__(x)
+    text = re.sub(r"\s*\n\s*", " ", text)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 _MOST_CHILDREN = 10  # per node
 _MOST_NODES = 120  # in total
-_MOST_CHARACTERS = 60  # per value
+_MOST_CHARACTERS = 63  # per value
 
 
 def repr_of(structure: "_core.Structure") -> str:
     """Returns a short repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``. Stars: open
     leaves."""
     return f"Structure({_Repr(structure).node(0)})"
-
-
-def _value(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."
 
 
 _BRACKETS = {"list": ("[", "]"), "dict": ("{", "}"), "tuple": ("(", ")"), "arguments": ("(", ")")}
@@ -176,7 +182,7 @@ class _Repr:
             case "array":
                 return "*"
             case "static":
-                return _value(detail)
+                return short_repr(detail, _MOST_CHARACTERS)
             case "none":
                 return "None"
             case "ref":
@@ -197,7 +203,8 @@ class _Repr:
             if not with_keys or key is None:
                 name = ""
             else:
-                name = f"{key[0]!r}: " if isinstance(key, tuple) else f"{key}="
+                is_item = isinstance(key, tuple)
+                name = f"{short_repr(key[0], _MOST_CHARACTERS)}: " if is_item else f"{key}="
             texts.append(name + self.node(child))
         return texts
 

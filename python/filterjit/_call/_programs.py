@@ -53,6 +53,11 @@ def calls_of(variant: _core.Variant) -> list[Any]:
     return [call.call if isinstance(call, _direct.Reordered) else call]
 
 
+def has_programs(variant: _core.Variant) -> bool:
+    """True if calls have compiled a program of the variant."""
+    return any(_jax_compat.count_programs(_direct.jitted_of(call)) for call in calls_of(variant))
+
+
 def count(cache: _core.Cache) -> int:
     """Returns the number of a function's programs, as ``_cache_size`` of ``jax.jit`` does. Traces
     ahead of time count too."""

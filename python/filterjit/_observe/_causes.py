@@ -65,6 +65,13 @@ class Cause:
         """The distance between two programs with this difference."""
         return 1 if self._row is None else self._row.weight
 
+    def heavier(self, nodes: int) -> "Cause":
+        """Returns a cause that weighs more, by the nodes below it, if these were not compared."""
+        if self._row is None or self.kind not in ("class", "structure", "type"):
+            return self
+        row = self._row._replace(weight=self._row.weight + nodes)
+        return dataclasses.replace(self, _row=row)
+
     @property
     def place(self) -> str:
         """The place of the difference, for explanations."""
@@ -125,6 +132,8 @@ class Explanation:
             return f"{self.name}: hit"
         if any(cause.kind == "first" for cause in self.causes):
             return f"{self.name}: compiles: no program is compiled for it yet"
+        if any(cause.kind == "not compiled" for cause in self.causes):
+            return f"{self.name}: compiles: {TITLES['not compiled']}"
         if any(cause.kind == "handed over" for cause in self.causes):
             return f"{self.name}: falls back to `jax.jit`: {self.causes[0].now}"
         fails = any(cause.kind == "deleted" for cause in self.causes)

@@ -15,8 +15,9 @@ import jax
 from .. import _core
 from .._base._arrays import Aval
 from .._base._errors import array_paths, format_path, holds_arrays
-from .._base._package import is_library_class
+from .._base._package import is_installed, is_library_class
 from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
+from .._compat._registered_compat import registered_dataclass_fields
 from .._terminal._notebook import is_notebook
 from .._trees._nodes import Node, Nodes, root_of
 from .._trees._registry import NUMBERS, registry
@@ -24,7 +25,16 @@ from . import _table, _wording
 from ._causes import Cause, cause_of, in_order
 from ._records import TraceRecord
 from ._table import Row, decorator_of, of_number, row_of
-from ._wording import class_name, describe, describe_node, dtype_of, in_words, list_first, shorten
+from ._wording import (
+    class_name,
+    describe,
+    describe_node,
+    dtype_of,
+    file_and_line,
+    in_words,
+    list_first,
+    shorten,
+)
 
 _NEW_CLASS = "a new class of the same name"
 _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
@@ -59,17 +69,19 @@ class Comparison:
         self.causes: list[Cause] = []
         self._fixed = self._all_fixed = fixed  # what makes all values here static
         self._all_in_lists = True
-        nodes_was, nodes_now = Nodes(was), Nodes(now)
+        self._nodes = nodes_was, nodes_now = Nodes(was), Nodes(now)
         pairs, self.more = nodes_was.differences(nodes_now, avals_was, avals_now, most)
         for i, j in pairs:
             lineages = nodes_was.lineage(i), nodes_now.lineage(j)
-            of_j = [*path, *now._key_path(j)]
+            of_j, known = [*path, *now._key_path(j)], len(self.causes)
             self._in_list = self._is_list(nodes_now, lineages[1], of_j)
             try:
                 self._compare_nodes(*lineages, of_j)
             except Exception as e:  # from a static's own code
                 x, y = (shorten(nodes[-1].detail) for nodes in lineages)
-                self._add(_table.FAILS, of_j, x, f"{y}: comparing them raised {type(e).__name__}")
+                self._add(_table.OTHER, of_j, x, f"{y}: comparing them raised {type(e).__name__}")
+            below = nodes_now[j].end - j - 1  # which are not compared if the nodes differ in kind
+            self.causes[known:] = [cause.heavier(below) for cause in self.causes[known:]]
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers, in_list=self._all_in_lists)  # one option for all
             self.causes = [
@@ -185,11 +197,21 @@ class Comparison:
             row = _table.SHARING
         elif "none" in kinds:
             row = _table.OPTIONAL
-        elif ("array" in kinds or is_number) and {"list", "tuple"} & kinds:
+        elif ("array" in kinds or is_number) and self._are_numbers(was, now):
             row = _table.LIST_OF_NUMBERS
         else:
             row = _table.CONTAINER
         self._add_nodes(row, path, was, now, **filled)
+
+    def _are_numbers(self, *pair: Node) -> bool:
+        """True if one of two nodes is a list or tuple of static numbers alone."""
+        found = [
+            type(nodes[child].detail) in NUMBERS
+            for nodes, node in zip(self._nodes, pair, strict=True)
+            if node.kind in ("list", "tuple")
+            for child in nodes.children(node.index)
+        ]
+        return bool(found) and all(found)
 
     def _compare_statics(self, x: Any, y: Any, path: list[Any]) -> None:
         dtypes = dtype_of(x), dtype_of(y)
@@ -198,6 +220,8 @@ class Comparison:
         elif dtypes[0] is not None and dtypes[0] == dtypes[1]:
             words = shorten(x), f"{shorten(y)}, which names the same dtype"
             self._add(_table.SAME_DTYPE, path, *words)
+        elif None not in dtypes:
+            self._add(_table.DTYPE_VALUE, path, *in_words(x, y, describe))
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
         elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
@@ -206,7 +230,11 @@ class Comparison:
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
             self._add(_new_class(type(y)), path, *words)
         elif type(x) is not type(y):
-            self._add(row_of(x, y, self._fixed), path, *in_words(x, y, describe))
+            is_of_jit = self.cache is not None and decorator_of(self.cache) != "filter_jit"
+            row = row_of(x, y, self._fixed)
+            if is_of_jit and row == _table.NUMBER_TYPE:
+                row = _table.TYPE  # it can't be an array
+            self._add(row, path, *in_words(x, y, describe))
         else:
             self._add_other_value(x, y, path)
 
@@ -247,7 +275,8 @@ class Comparison:
         else:
             again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
             option = ', or pass functions="structure" to `filter_jit`'
-            if by_structure or (self.cache and decorator_of(self.cache) != "filter_jit"):
+            is_ours = self.cache is None or decorator_of(self.cache) == "filter_jit"
+            if by_structure or not (is_ours and _is_made_again(x, y, (None, None))):
                 option = ""
             names = ", ".join(dict.fromkeys(f"`{a.name}`" for a, _ in others))
             row = _table.RECREATED_WITH if others else _table.RECREATED
@@ -266,7 +295,7 @@ class Comparison:
             return self._add(_table.ORDER._replace(kind="static"), where, *words)
         row, filled = row_of(x, y, self._fixed), {}
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
-        if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
+        if is_object and row != _table.OTHER and getattr(type(x), "__eq__", None) is object.__eq__:
             holds = "" if self._fixed else holds_arrays(y)
             row = _table.HOLDS_ARRAYS if holds else _table.IDENTITY
             can_define = not (is_library_class(type(y)) or holds_arrays(y))
@@ -288,10 +317,11 @@ class Comparison:
                 return []
             if any(root.detail is value for root, value in zip(roots, (x, y), strict=True)):
                 return []  # a leaf, or aux data of itself (``register_static``)
-            found = Comparison(policy, was, now, path, cache=self.cache, fixed=self._fixed).causes
-            if found:
+            inner = Comparison(policy, was, now, path, cache=self.cache, fixed=self._fixed)
+            if inner.causes:
+                self._all_in_lists &= inner._all_in_lists
                 break
-        return found
+        return inner.causes
 
 
 _METHODS = (types.MethodType, _core.BoundMethod)
@@ -323,6 +353,8 @@ def _other_order(x: Any, y: Any, path: list[Any]) -> tuple[list[Any], Any, Any] 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
     """True for a field that its class, of Equinox or Flax, declares static."""
+    if name in (registered_dataclass_fields(cls) or ((), ()))[1]:
+        return True
     fields = getattr(cls, "__dataclass_fields__", {}) if isinstance(name, str) else {}
     metadata = getattr(fields.get(name), "metadata", {})
     return bool(metadata.get("static")) or metadata.get("pytree_node") is False
@@ -348,7 +380,7 @@ def _where_recreated(x: Any, y: Any) -> str | None:
         return None
     chains = (unwrap_chain(f, "func", "__wrapped__") for f in (x, y))
     for i, (a, b) in enumerate(zip(*chains, strict=False)):
-        if i > 0 and a is b:
+        if i > 0 and (a is b or (isinstance(a, _METHODS) and a == b)):
             return ""
         if isinstance(a, functools.partial) != isinstance(b, functools.partial):
             return None
@@ -356,8 +388,14 @@ def _where_recreated(x: Any, y: Any) -> str | None:
         other = getattr(b, "__code__", None)
         # The same code object, or the same source text, such as a cell that ran twice.
         if code is not None and code == other and code.co_filename == other.co_filename:
-            return _wording.place_of(a) if isinstance(a, types.FunctionType) else None
+            return _place_of_code(code) if isinstance(a, types.FunctionType) else None
     return None
+
+
+def _place_of_code(code: types.CodeType) -> str:
+    """Returns the place of a function, which may wrap another one; "" for a library's wrapper."""
+    is_of_library = is_installed(code.co_filename)
+    return "" if is_of_library else file_and_line(code.co_filename, code.co_firstlineno)
 
 
 def _same_name(x: type, y: type) -> bool:
@@ -369,12 +407,12 @@ def _holder_of(path: list[Any]) -> str:
     return format_path(path[:-1] if len(path) > 1 else path)
 
 
-def _is_made_again(x: Any, y: Any) -> bool:
-    """True if two functions have equal contents."""
+def _is_made_again(x: Any, y: Any, holders: tuple[Any, Any] | None = None) -> bool:
+    """True if two functions have equal contents or, with holders, keys (`are_equal`)."""
     with contextlib.suppress(ImportError):  # the room was removed
         from .._functions import _function_keys
 
-        return _function_keys.are_equal(x, y)
+        return _function_keys.are_equal(x, y, holders)
     return False
 
 
@@ -404,8 +442,10 @@ def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
         words = [f"{x} of PRNGKey" if x.startswith("uint32") else x for x in words]
     elif was.shape != now.shape:
         row = _table.SHAPE if len(was.shape) == len(now.shape) else _table.RANK
+        if jax.dtypes.issubdtype(now.dtype, jax.dtypes.prng_key):
+            row = _table.SHAPE_OF_KEYS
     elif was.dtype != now.dtype:
-        row = _table.WEAK_DTYPE if was.weak_type and now.weak_type else _table.DTYPE
+        row = _table.WEAK_DTYPE if was.weak_type or now.weak_type else _table.DTYPE
     elif was.weak_type != now.weak_type:
         row = _table.WEAK_TYPE
     elif was.sharding != now.sharding:

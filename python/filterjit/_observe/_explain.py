@@ -14,7 +14,7 @@ from .. import _core
 from .._base._errors import add_path, array_paths, format_path, is_deleted
 from .._base._unwrap import innermost, is_function
 from .._call._miss import FunctionHooks
-from .._call._programs import programs_of
+from .._call._programs import has_programs, programs_of
 from .._trees._nodes import root_of
 from .._trees._registry import registry
 from . import _records, _table
@@ -46,8 +46,8 @@ def explain(
     if isinstance(hooks, FunctionHooks) and (reason := hooks.reason_to_hand_over(structure)):
         return Explanation(_name_of(cache), False, (cause_of(_table.HANDED_OVER, now=reason),))
     earlier = [] if variant is None else _records.record_of(variant).traces
-    now = TraceRecord.of(arrays, placed=True)
     is_traced = any(isinstance(x, jax.core.Tracer) for x in arrays)
+    now = TraceRecord.of(arrays, placed=not is_traced)
     if variant and not is_traced and (specs := programs_of(variant).specs_of_arrays(arrays)):
         now.forget_placements(specs)
     return explain_trace(cache, fun, variant, structure, now, earlier)
@@ -97,12 +97,15 @@ def explain_trace(
     causes, more = _with_all_shapes(best.causes, [x.causes for x in found]), best.more
     if not causes and now.placements is not None and variant is not None:
         paths = array_paths(cache.function, structure)
+        record = _records.record_of(variant)
         placed = [
             compare_placements(paths, trace.placements, now.placements)
-            for trace in (*earlier, *_records.record_of(variant).compiled)
+            for trace in (*earlier, *record.compiled)
             if trace.placements is not None and not compare_traces(cache, structure, trace, now)
         ]
         causes = min(placed, key=len, default=[])
+        if not (placed or record.warmed or has_programs(variant)):
+            causes = [cause_of(_table.NOT_COMPILED)]
     return Explanation(name, not causes, _by_name(causes, cache, fun), number, _more=more)
 
 

@@ -24,10 +24,10 @@ from ._recorder import call_under_way, recorder
 from ._wording import file_and_line
 
 if TYPE_CHECKING:
-    from . import _explain
+    from . import _explain, _table
     from ._causes import Explanation
 else:
-    _explain = LazyModule("_observe._explain")
+    _explain, _table = LazyModule("_observe._explain"), LazyModule("_observe._table")
 
 logger = logging.getLogger("filterjit")
 
@@ -183,6 +183,6 @@ def _explain_program(name: str) -> tuple[Any, ...]:
 def text_of(explanation: "Explanation", record: "_records.VariantRecord") -> tuple[str, Any]:
     """Returns the text and cause, for `refuse`, of a call that compiles."""
     name, text = explanation.name, str(explanation)
-    if explanation.hit:  # traced but not compiled, or compiled for a different device
-        text = f"{name}: compiles, for arguments with the shapes and statics of an earlier trace"
+    if explanation.hit:  # JAX has dropped the program
+        text = f"{name}: compiles: {_table.TITLES['not compiled']}"
     return text, (name, explanation.kinds)

@@ -101,7 +101,8 @@ def before_trace(
     elif on_retrace == "raise":
         raise RetraceError(str(explanation))
     elif callable(on_retrace):
-        on_retrace(explanation)
+        with jax.ensure_compile_time_eval():  # what it computes is no part of the trace
+            on_retrace(explanation)
 
 
 def _text_to_log(explanation: "Explanation", record: FunctionRecord) -> str:

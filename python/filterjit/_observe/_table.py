@@ -9,6 +9,8 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from .. import _core
 from .._base._errors import format_path
 from .._base._unwrap import is_function
@@ -21,6 +23,7 @@ from ._wording import dtype_of
 TITLES = {
     "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
+    "not compiled": "it was traced for such arguments, but not compiled",
     "handed over": "a call that falls back to `jax.jit`",
     "function": "defined or jitted again",
     "given": "argument added or left out",
@@ -73,6 +76,7 @@ DELETED = Row(
     "deleted", "A call deletes the arrays that it is told to donate: pass what it has returned."
 )
 FIRST = Row("first")
+NOT_COMPILED = Row("not compiled")
 HANDED_OVER = Row("handed over")
 FUNCTION = Row(
     "function",
@@ -182,7 +186,7 @@ CHANGED = Row(
     True,
 )
 EQUALITY = Row("static", "Let `__eq__` give the same answer each time.", True)
-FAILS = Row("static", "Each value has its own program.")
+OTHER = Row("static", "Each value has its own program.")
 FLAG = Row("static", "A flag has two programs, one for each value: this is normal.")
 MEMBER = Row("static", "Each member has its own program: this is normal.")
 SAME_DTYPE = Row("static", "Write the dtype the same way on every call.", True)
@@ -225,6 +229,9 @@ HOLDS_ARRAYS = Row("identity", "{holds_arrays}", True)
 # ---- arrays
 
 SHAPE = Row("shape", "Pad it to one of a few shapes: `filterjit.pad_to(...)`.", True)
+SHAPE_OF_KEYS = Row(
+    "shape", "Each number of keys has its own program: this is normal if there are few.", True
+)
 RANK = Row(
     "shape",
     "Each number of dimensions has its own program: this is normal if there are few.",
@@ -282,13 +289,15 @@ def row_of(was: Any, x: Any, fixed: str = "") -> Row:
     if isinstance(x, (int, float, complex)):
         return NUMBER._replace(remedy=of_number(None, (), fixed))
     if isinstance(x, _jax_compat.ARRAY_TYPES):
-        return ARRAY
+        return ARRAY if fixed == IN_FIELD else OTHER
     if isinstance(x, (str, bytes)):
         return TEXT if isinstance(x, str) else BYTES
     if isinstance(x, os.PathLike):
         return PATH
     if dtype_of(x) is not None:
         return DTYPE_VALUE
+    if isinstance(x, (jax.sharding.Mesh, jax.sharding.PartitionSpec, jax.sharding.Sharding)):
+        return OTHER
     if isinstance(x, type):
         return CLASS_VALUE
     return OTHER_FUNCTION if is_function(x) else VALUE
