@@ -66,10 +66,8 @@ class Cause:
         return 1 if self._row is None else self._row.weight
 
     def heavier(self, nodes: int) -> "Cause":
-        """Returns a cause that weighs more, by the nodes below it, if these were not compared."""
-        if self._row is None or self.kind not in ("class", "structure", "type"):
-            return self
-        row = self._row._replace(weight=self._row.weight + nodes)
+        """Returns a cause that weighs more, by the nodes below it, which were not compared."""
+        row = self._row and self._row._replace(weight=self._row.weight + nodes)
         return dataclasses.replace(self, _row=row)
 
     @property

@@ -41,6 +41,8 @@ _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
 
 MOST_NODES = 24  # arrays, and other nodes, to look at
 
+_WITH_KEYS = ("dict", "ordered_dict", "default_dict", "module")
+
 # ---- two structures ----
 
 
@@ -80,8 +82,9 @@ class Comparison:
             except Exception as e:  # from a static's own code
                 x, y = (shorten(nodes[-1].detail) for nodes in lineages)
                 self._add(_table.OTHER, of_j, x, f"{y}: comparing them raised {type(e).__name__}")
-            below = nodes_now[j].end - j - 1  # which are not compared if the nodes differ in kind
-            self.causes[known:] = [cause.heavier(below) for cause in self.causes[known:]]
+            if not _has_compared_children(nodes_was[i], nodes_now[j]):
+                below = nodes_now[j].end - j - 1
+                self.causes[known:] = [cause.heavier(below) for cause in self.causes[known:]]
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers, in_list=self._all_in_lists)  # one option for all
             self.causes = [
@@ -139,7 +142,7 @@ class Comparison:
                 self._add(_new_class(now.type), path, f"`{names[0]}`", _NEW_CLASS)
             else:
                 self._add(_table.OTHER_CLASS, path, f"`{names[0]}`", f"`{names[1]}`")
-        elif was.kind in ("dict", "ordered_dict", "default_dict", "module"):
+        elif was.kind in _WITH_KEYS:
             self._compare_keys(was, now, path)
         elif was.arity != now.arity:
             self._add_nodes(_table.LENGTH, path, was, now)
@@ -322,6 +325,12 @@ class Comparison:
                 self._all_in_lists &= inner._all_in_lists
                 break
         return inner.causes
+
+
+def _has_compared_children(was: Node, now: Node) -> bool:
+    if was.kind != now.kind or was.type is not now.type:
+        return False
+    return was.kind in _WITH_KEYS or was.arity == now.arity
 
 
 _METHODS = (types.MethodType, _core.BoundMethod)
