@@ -147,9 +147,11 @@ def _listed(what: str, paths: list[Any]) -> str:
 
 
 def short_repr(x: Any, most: int = 80) -> str:
-    """Returns a one-line repr of at most `most` characters. Never raises an Exception."""
+    """Returns a one-line repr of at most `most` characters. Raises no Exception but MemoryError."""
     try:
         text = repr(x)
+    except MemoryError:
+        raise
     except Exception:
         text = object.__repr__(x)
     text = re.sub(r"\s*\n\s*", " ", text)
