@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, str, str, str, str]]
     "a string that differs late": (f"{'a' * 100}b{'c' * 100}", f"{'a' * 100}d{'c' * 100}", {},
         ("static", "b", "the str 'aaaaaa...aaaaaaaaaaaaaaabccc", "...aaaaaaaaaaaaaaadccc", "few")),
     "a jitted method in a field": (*(Static(X, one.method) for one in JITTED), {},
-        ("bound method", "b.value", "`Jitted.method` of the Jitted", "of the Jitted", "Pass the instance")),
+        ("bound method", "b.value", "`Jitted.method` of the Jitted", "of the Jitted", "Create the instance once")),
     "a number in aux data": (Aux((1, 2)), Aux((1, 3)), {},
         ("static", "b[1]", "aux data the int 2", "int 3", "not a part of the aux data")),
     "the order of a dict in one": (*(Static(X, [x]) for x in BOTH), {},
@@ -314,7 +314,10 @@ def test_two_instances_and_their_methods_are_not_recreated() -> None:
     cause = only(filter_jit(two).explain(X))
     check(cause, ("identity", "the function", "Callable_", "Callable_", "the same object"))
     cause = only(filter_jit(two.method).explain(X))
-    check(cause, ("bound method", "the function", "Plain.method", "Plain.m", "Pass the instance"))
+    check(
+        cause,
+        ("bound method", "the function", "Plain.method", "Plain.m", "Create the instance once"),
+    )
     filter_jit(mlp())(X)
     cause = only(filter_jit(mlp(jax.nn.gelu)).explain(X))
     check(cause, ("other function", "the function.activation", "relu", "gelu", "Each function"))

@@ -66,7 +66,7 @@ def scaled(by: Any, x: Any) -> Any:
     return x * by
 
 
-SAME = object()
+SAME = Plain()
 FIRST = closure(1.0)
 BOTH = [{"a": 1, "b": 2}, {"b": 2, "a": 1}]
 Make = Callable[[int], Any]
@@ -118,7 +118,7 @@ DIFFERENCES: dict[str, Difference] = {
         {NORMAL: None}),
     "method": Difference(lambda i: Plain().method, "bound method",
         {"make its class an equinox.Module": lambda i: Method(X).method,
-         "Pass the instance": lambda i: Method(X)}),
+         "Create the instance once": lambda i: SAME.method}),
     "object": Difference(lambda i: Plain(), "identity",
         {"Create it once": lambda i: SAME, "define `__eq__` and `__hash__`": lambda i: Equal()}),
     "holder": Difference(lambda i: Holder(), "identity",

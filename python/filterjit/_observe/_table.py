@@ -160,12 +160,7 @@ NUMBER_TYPE = TYPE._replace(
 OTHER_FUNCTION = Row(
     "other function", "Each function has its own program: this is normal if there are few."
 )
-METHOD = Row(
-    "bound method",
-    "Pass the instance and call its method inside the jitted function, or make its class an "
-    "equinox.Module.",
-    True,
-)
+METHOD = Row("bound method", "Create the instance once, or make its class an equinox.Module.", True)
 JITTED_AGAIN = Row("recreated", "Jit it once, outside the loop.", True)
 RECREATED = Row("recreated", "{again} Define it once, outside the loop{option}.", True)
 RECREATED_WITH = Row("recreated", "{again} Make it once, and pass {names} as an argument.", True)
