@@ -188,7 +188,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, str, str, str, str]]
         ("recreated", "b.update", "", "", "create `b` once, and pass the same object")),
     "a method of a library's object": (
         *(optax.MultiSteps(optax.adam(1e-3), 2).gradient_transformation() for _ in range(2)), {},
-        ("bound method", "b.update", "", "", "A library makes it: create `b` once")),
+        ("bound method", "b.update", "", "", "Create the `MultiSteps` once")),
     "a rate in a chain": (*(optax.adamw(x, mask={"a": True}) for x in (1e-3, 1e-2)), STRUCTURE,
         ("recreated", "b.update", "", "a new function with the same code but another `step_size`",
          "Each value has its own program")),

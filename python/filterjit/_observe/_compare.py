@@ -247,7 +247,7 @@ class Comparison:
         if isinstance(x, _METHODS) and getattr(y, "__func__", None) is x.__func__:
             row = _table.METHOD
             if is_library_class(type(y.__self__)):
-                row, filled = _table.METHOD_OF_LIBRARY, {"holder": _holder_of(path)}
+                row, filled = _table.METHOD_OF_LIBRARY, {"holder": class_name(type(y.__self__))}
         elif (place := _where_recreated(x, y)) is not None:
             row, now, filled = self._of_recreated(x, y, path, place)
         elif was == now:

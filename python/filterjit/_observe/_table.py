@@ -167,7 +167,9 @@ RECREATED_WITH = Row("recreated", "{again} Make it once, and pass {names} as an 
 OF_LIBRARY = Row(
     "recreated", "A library makes it: create `{holder}` once, and pass the same object.", True
 )
-METHOD_OF_LIBRARY = OF_LIBRARY._replace(kind="bound method")
+METHOD_OF_LIBRARY = Row(
+    "bound method", "Create the `{holder}` once, and pass the same object.", True
+)
 # With functions="structure":
 HELD_VALUE = Row(
     "recreated", "Each value has its own program: pass what changes often as an argument.", True
