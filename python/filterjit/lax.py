@@ -291,7 +291,8 @@ def scan(
         TypeError: if `f` doesn't return a pair; if its carry has a different structure, static,
             shape or dtype (the message names the path); or if `init` or `xs` contains an object of
             Flax NNX or an unhashable static. ``jax.lax.scan`` can raise its own errors.
-        ValueError: if `traced` isn't a filter, or is a path pattern that matches no leaf.
+        ValueError: if `traced` isn't a filter, or is a path pattern that matches no leaf; or if
+            nothing gives the number of steps.
 
     Examples:
         >>> from filterjit import lax
@@ -307,6 +308,11 @@ def scan(
     leaves = _traced_leaves(traced)
     body = _traced(f, "lax.scan", "f", "pair", leaves)
     start, slices = _argument("lax.scan", "init", init, leaves), _argument("lax.scan", "xs", xs)
+    if length is None and not jax.tree.leaves(slices):
+        raise ValueError(
+            "`xs` of `lax.scan` has no arrays, and what is static is the same in each step: pass an "
+            "array, or `length=`."
+        )
     carry, ys = jax.lax.scan(body, start, slices, length, reverse, unroll, _split_transpose)
     return _rebuilt(start, carry), ys.tree
 

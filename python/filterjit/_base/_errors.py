@@ -1,6 +1,7 @@
 """The errors of jitted calls, and the notes they add to other exceptions."""
 
 import collections
+import contextlib
 import dataclasses
 import re
 import types
@@ -58,6 +59,17 @@ def failed_operation(exception: BaseException) -> str:
     """Returns the operation of the C core that failed, a key of `WHILE`, or ""."""
     operation: str = exception.__dict__.get(_CONTEXT, ("",))[0]
     return operation
+
+
+@contextlib.contextmanager
+def paths_in(root: str) -> Iterator[None]:
+    """Begins the paths of the C core's errors, which are those of a whole tree, with its name."""
+    try:
+        yield
+    except Exception as e:
+        if _CONTEXT in e.__dict__:
+            e.__dict__[_CONTEXT][1].insert(0, root)
+        raise
 
 
 def add_path(exception: BaseException) -> BaseException:

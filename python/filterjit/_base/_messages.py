@@ -69,11 +69,34 @@ def no_leaf_matches(
             f"{text}, only {path_text(inner)}, which is an inner node: to take the leaves below it, "
             "add `.**` to the pattern"
         )
-    paths = structure.paths
-    keys = {key for path in paths for key in path.split(".")}
-    meant = format_pattern([_spelled(component, keys) for component in components])
-    more = f" Did you mean {meant!r}?" if meant != pattern else ""
-    return f"{text}: the tree has {some_of(paths)}.{more}"
+    leaves = [[_component(key) for key in keys] for keys in structure._key_paths()]
+    # A key such as 'a.b' is written in brackets.
+    written = [
+        format_pattern(keys) if any("." in str(key) for key in keys) else path
+        for path, keys in zip(structure.paths, leaves, strict=True)
+    ]
+    meant = _meant(components, dict(zip(structure.paths, written, strict=True)), leaves)
+    more = f" Did you mean {meant!r}?" if meant not in ("", pattern) else ""
+    what = "is one leaf" if written == [""] else f"has {some_of(written)}"
+    return f"{text}: the tree {what}.{more}"
+
+
+def _component(key: Any) -> int | str:
+    """Returns what a pattern has for a key of a path."""
+    item = key[0] if isinstance(key, tuple) else key
+    return item if type(item) in (int, str) else str(item)
+
+
+def _meant(components: tuple[Any, ...], written: dict[str, str], leaves: list[list[Any]]) -> str:
+    """Returns the pattern that was probably meant, or "". A pattern without wildcards must be that of a
+    leaf."""
+    keys = {str(key) for leaf in leaves for key in leaf}
+    spelled = [_spelled(component, keys) for component in components]
+    is_literal = all(isinstance(component, (int, str)) for component in components)
+    if not is_literal or [*map(str, spelled)] in [[*map(str, leaf)] for leaf in leaves]:
+        return format_pattern(spelled)
+    text = ".".join(map(str, components)).replace("/", ".")
+    return "".join(written[path] for path in difflib.get_close_matches(text, written, 1, 0.8))
 
 
 def leaf_in_two_trees(path: list[Any], first: int, second: int) -> str:

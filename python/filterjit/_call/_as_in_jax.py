@@ -102,7 +102,8 @@ class PlainHooks(AsInJax):
         try:
             leaves = jax.tree_util.tree_leaves(out)
         except ValueError:
-            _core.flatten(self.registry, out)  # raises a better error if keys can't be sorted
+            with _errors.paths_in("result"):
+                _core.flatten(self.registry, out)  # raises a better error if keys can't be sorted
             raise
         if not all(map(is_traced, leaves)):
             raise HandOver(_NOT_TRACED.format("result"))

@@ -196,12 +196,10 @@ class FunctionHooks(RunningHooks):
         """Returns the cache, shared by equal functions and options, and the function's arrays."""
         fun = f._function
         try:
-            arrays, structure = _core.flatten(_registry.registry, self.function(f))
-            hash(structure)
+            with _errors.paths_in("the function"):
+                arrays, structure = _core.flatten(_registry.registry, self.function(f))
+                hash(structure)
         except Exception as e:
-            context = e.__dict__.get("__filterjit_error_context__")
-            if context is not None:
-                context[1].insert(0, "the function")
             raise _errors.add_path(e) from None
         caches = caches_of(fun)
         # With parameters, because a function's `__signature__`, defaults or code can change.

@@ -121,7 +121,8 @@ class FlatFunction:
         trace = _events.Trace(self._cache(), variant, arrays, hooks)
         with _events.tracing(trace):
             out = hooks.check_result(self._call_function(trace))
-            output = variant._finish(out, lambda: jnp.array(0))
+            with _errors.paths_in("result"):
+                output = variant._finish(out, lambda: jnp.array(0))
             if program is not None:
                 program.after_trace(out, output, arrays)
             return output
