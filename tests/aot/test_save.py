@@ -63,11 +63,22 @@ def test_sets_have_one_order() -> None:
             _codes.Coder().encode(cls("yzx"))
 
 
+def unnamed() -> Any:
+    def act(x: Any) -> Any:
+        return x
+
+    return act
+
+
 def test_names_that_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not where it says is looked for in its module."""
     lying = type("Lying", (), {"__module__": "aot_zoo", "__qualname__": "nowhere"})
     with pytest.raises(ValueError, match="`nowhere` cannot be found in `aot_zoo`"):
         encoded((lying, X))
+    with pytest.raises(ValueError, match="`Thing.method` is bound to an object"):
+        encoded((Thing().method, X))
+    with pytest.raises(ValueError, match="<locals>.act` is made by a function"):
+        encoded((unnamed(), X))
     monkeypatch.setattr(aot_zoo.Inner.Deep, "Lying", lying, raising=False)
     assert decoded((lying, X))[0] is lying
 

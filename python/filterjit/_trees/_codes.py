@@ -106,7 +106,12 @@ def _place_of(x: Any) -> Place:
             return module, qualname
     name = _search(module, x)
     if name is None:
-        raise Unsupported(f"`{qualname}` cannot be found in `{module}`; define it there")
+        why = f"cannot be found in `{module}`; define it there"
+        if isinstance(x, types.MethodType):
+            why = "is bound to an object, which a file cannot hold"
+        elif "<locals>" in qualname:
+            why = "is made by a function, and a file finds functions by their names in modules"
+        raise Unsupported(f"`{qualname}` {why}")
     return module, name
 
 
