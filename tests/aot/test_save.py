@@ -75,9 +75,9 @@ def test_names_that_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     lying = type("Lying", (), {"__module__": "aot_zoo", "__qualname__": "nowhere"})
     with pytest.raises(ValueError, match="`nowhere` cannot be found in `aot_zoo`"):
         encoded((lying, X))
-    with pytest.raises(ValueError, match="`Thing.method` is bound to an object"):
+    with pytest.raises(ValueError, match=r"`Thing\.method` is bound to an object"):
         encoded((Thing().method, X))
-    with pytest.raises(ValueError, match="<locals>.act` is made by a function"):
+    with pytest.raises(ValueError, match=r"<locals>\.act` is made by a function"):
         encoded((unnamed(), X))
     monkeypatch.setattr(aot_zoo.Inner.Deep, "Lying", lying, raising=False)
     assert decoded((lying, X))[0] is lying
