@@ -72,7 +72,7 @@ def no_leaf_matches(
     leaves = [[_component(key) for key in keys] for keys in structure._key_paths()]
     # A key such as 'a.b' is written in brackets.
     written = [
-        format_pattern(keys) if any("." in str(key) for key in keys) else path
+        format_pattern(keys) if "." in "".join(map(str, keys)) else path
         for path, keys in zip(structure.paths, leaves, strict=True)
     ]
     meant = _meant(components, dict(zip(structure.paths, written, strict=True)), leaves)
@@ -92,11 +92,13 @@ def _meant(components: tuple[Any, ...], written: dict[str, str], leaves: list[li
     leaf."""
     keys = {str(key) for leaf in leaves for key in leaf}
     spelled = [_spelled(component, keys) for component in components]
-    is_literal = all(isinstance(component, (int, str)) for component in components)
+    is_literal = {*map(type, components)} <= {int, str}
     if not is_literal or [*map(str, spelled)] in [[*map(str, leaf)] for leaf in leaves]:
         return format_pattern(spelled)
-    text = ".".join(map(str, components)).replace("/", ".")
-    return "".join(written[path] for path in difflib.get_close_matches(text, written, 1, 0.8))
+    if int in map(type, components):
+        return ""
+    text = ".".join(components).replace("/", ".")
+    return "".join([written[path] for path in difflib.get_close_matches(text, written, 1, 0.8)])
 
 
 def leaf_in_two_trees(path: list[Any], first: int, second: int) -> str:
