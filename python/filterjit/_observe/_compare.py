@@ -19,7 +19,7 @@ from .._base._package import is_installed, is_library_class
 from .._base._unwrap import codes_of, is_function, unwrap_chain, values_in
 from .._compat._registered_compat import registered_dataclass_fields
 from .._terminal._notebook import is_notebook
-from .._trees._nodes import Node, Nodes, root_of
+from .._trees._nodes import KEYED, Node, Nodes, root_of
 from .._trees._registry import NUMBERS, registry
 from . import _table, _wording
 from ._causes import Cause, cause_of, in_order
@@ -40,8 +40,6 @@ _NEW_CLASS = "a new class of the same name"
 _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
 
 MOST_NODES = 24  # arrays, and other nodes, to look at
-
-_WITH_KEYS = ("dict", "ordered_dict", "default_dict", "module")
 
 # ---- two structures ----
 
@@ -71,6 +69,7 @@ class Comparison:
         self.causes: list[Cause] = []
         self._fixed = self._all_fixed = fixed  # what makes all values here static
         self._all_in_lists = True
+        self._is_of_filter_jit = cache is None or decorator_of(cache) == "filter_jit"
         self._nodes = nodes_was, nodes_now = Nodes(was), Nodes(now)
         pairs, self.more = nodes_was.differences(nodes_now, avals_was, avals_now, most)
         for i, j in pairs:
@@ -142,7 +141,7 @@ class Comparison:
                 self._add(_new_class(now.type), path, f"`{names[0]}`", _NEW_CLASS)
             else:
                 self._add(_table.OTHER_CLASS, path, f"`{names[0]}`", f"`{names[1]}`")
-        elif was.kind in _WITH_KEYS:
+        elif was.kind in KEYED:
             self._compare_keys(was, now, path)
         elif was.arity != now.arity:
             self._add_nodes(_table.LENGTH, path, was, now)
@@ -233,9 +232,8 @@ class Comparison:
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
             self._add(_new_class(type(y)), path, *words)
         elif type(x) is not type(y):
-            is_of_jit = self.cache is not None and decorator_of(self.cache) != "filter_jit"
             row = row_of(x, y, self._fixed)
-            if is_of_jit and row == _table.NUMBER_TYPE:
+            if row == _table.NUMBER_TYPE and not self._is_of_filter_jit:
                 row = _table.TYPE  # it can't be an array
             self._add(row, path, *in_words(x, y, describe))
         else:
@@ -278,8 +276,8 @@ class Comparison:
         else:
             again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
             option = ', or pass functions="structure" to `filter_jit`'
-            is_ours = self.cache is None or decorator_of(self.cache) == "filter_jit"
-            if by_structure or not (is_ours and _is_made_again(x, y, (None, None))):
+            helps = self._is_of_filter_jit and _is_made_again(x, y, (None, None))
+            if by_structure or not helps:
                 option = ""
             names = ", ".join(dict.fromkeys(f"`{a.name}`" for a, _ in others))
             row = _table.RECREATED_WITH if others else _table.RECREATED
@@ -330,7 +328,7 @@ class Comparison:
 def _has_compared_children(was: Node, now: Node) -> bool:
     if was.kind != now.kind or was.type is not now.type:
         return False
-    return was.kind in _WITH_KEYS or was.arity == now.arity
+    return was.kind in KEYED or was.arity == now.arity
 
 
 _METHODS = (types.MethodType, _core.BoundMethod)

@@ -38,7 +38,7 @@ class Node:
         return self.detail if type(self.detail) is tuple else ()
 
 
-_KEYED = ("dict", "ordered_dict", "default_dict", "module")  # have at most one child per key
+KEYED = ("dict", "ordered_dict", "default_dict", "module")  # have at most one child per key
 
 
 class Nodes:
@@ -126,7 +126,7 @@ class Nodes:
                 kind, arity, cls, _, after = self.structure._node(i)
                 its_kind, its_arity, its_cls, _, its_after = other.structure._node(j)
                 is_alike = kind == its_kind and cls is its_cls
-                if is_alike and kind in _KEYED:
+                if is_alike and kind in KEYED:
                     todo.append((after, end, its_after))
                     mine = {key: child for child, key in self.structure._children(i)}
                     for child, key in reversed(other.structure._children(j)):
